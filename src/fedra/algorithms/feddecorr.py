@@ -1,0 +1,42 @@
+"""FedDecorr: keeps the features of a client from collapsing into few dimensions.
+
+Shi et al., "Towards understanding and mitigating dimensional collapse in heterogeneous federated learning",
+ICLR 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core.model import Output
+from fedra.core.part import Algorithm, Term
+from fedra.core.tree import Params
+from fedra.core.view import View
+
+
+@dataclass(frozen=True)
+class Decorrelation(Term):
+    """The mean squared entry of the features' correlation matrix K over the batch."""
+
+    beta: float = 0.1
+    formula: ClassVar[str] = "beta / d^2 ||K||_F^2,  K = correlation matrix of the d features"
+    moves_head: ClassVar[bool] = False
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        features = output.features
+        mask = features.new_ones(len(features)) if view.batch.mask is None else view.batch.mask
+        weight = (mask / mask.sum().clamp(min=1)).unsqueeze(1)
+        centred = features - (weight * features).sum(dim=0)
+        spread = ((weight * centred.square()).sum(dim=0) + 1e-8).sqrt()
+        standard = centred / spread
+        correlation = (weight * standard).T @ standard
+        return self.beta * correlation.square().mean()
+
+
+def feddecorr(*, beta: float = 0.1) -> Algorithm:
+    """Adds the decorrelation of features to the local objective."""
+    return fedavg().plus(Decorrelation(beta))

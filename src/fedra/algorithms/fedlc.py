@@ -1,0 +1,41 @@
+"""FedLC: cross-entropy with margins for the classes a client sees rarely.
+
+Zhang et al., "Federated learning with label distribution skew via logits calibration", ICML 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core.model import Output
+from fedra.core.part import Algorithm, Term
+from fedra.core.tree import Params
+from fedra.core.view import View
+
+
+@dataclass(frozen=True)
+class CalibratedCrossEntropy(Term):
+    """Cross-entropy on logits lowered by tau n_c^(-1/4), where n_c is the client's number of examples of class c.
+
+    A class that the client lacks has an infinite margin: it leaves the softmax altogether.
+    """
+
+    tau: float = 1.0
+    formula: ClassVar[str] = "mean_i -log softmax(z_i - tau n^(-1/4))[y_i]"
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        counts = view.client.label_counts.to(output.logits.dtype)
+        margin = torch.where(counts > 0, self.tau * counts.clamp(min=1) ** -0.25, torch.inf if self.tau else 0.0)
+        logits = output.logits - margin
+        return view.batch.mean(F.cross_entropy(logits, view.batch.targets, reduction="none"))
+
+
+def fedlc(*, tau: float = 1.0) -> Algorithm:
+    """Cross-entropy calibrated by the client's label counts."""
+    return replace(fedavg(), objective=(CalibratedCrossEntropy(tau),))

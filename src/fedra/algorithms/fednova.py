@@ -1,0 +1,76 @@
+"""FedNova: changes are normalised by the number of local steps before they are averaged.
+
+Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core import tree
+from fedra.core.model import Output, Weights
+from fedra.core.part import Algorithm, Term
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Local, Population, Server, Upload, View
+from fedra.parts.combine import NormalisedMean
+
+
+@dataclass(frozen=True)
+class NovaDirection(Term):
+    """The control variate D - d_i found in the public code of FedNTD and FedSoL, as a linear term.
+
+    d_i is the client's last mean direction. In that code D is never refreshed and stays zero (`refresh` false
+    reproduces it, and its failures); with `refresh` the server keeps D as the code intended.
+    """
+
+    refresh: bool = True
+    formula: ClassVar[str] = "<D - d_i, w>;  d_i = (w_g - w_i) / (lr a_i);  D <- (1 - n_S/n) D + sum_S n_i/n d_i"
+    closed_form: ClassVar[bool] = True
+    counts_steps: ClassVar[bool] = True
+
+    def init_client(self, origin: Weights) -> Tree:
+        return {"own": tree.zeros_like(origin.params)}
+
+    def init_server(self, weights: Weights) -> Tree:
+        return {"mean": tree.zeros_like(weights.params)}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        return memory
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
+        return tree.dot(tree.subtract(mean, own), params)
+
+    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
+        mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
+        for name, slope in gradient.items():
+            slope.add_(mean[name]).sub_(own[name])
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        optimizer = local.client.optimizer
+        scale = -1 / (optimizer.lr * optimizer.effective_steps(local.steps))
+        own = tree.scale(local.delta, scale)
+        return {"own": own}, {"scale": next(iter(own.values())).new_tensor([scale])}
+
+    def collect(self, total: Tree, upload: Upload) -> Tree:
+        weight = upload.examples * upload.extras[self.name]["scale"].item()
+        direction = tree.accumulate(total.get("direction", {}), upload.delta, weight)
+        return {"direction": direction, "examples": total.get("examples", 0) + upload.examples}
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        if not self.refresh:
+            return server
+        kept = tree.scale(before.memory[self.name]["mean"], 1 - total["examples"] / population.examples)
+        return server.with_memory(self.name, {"mean": tree.add(kept, total["direction"], 1 / population.examples)})
+
+
+def fednova(*, control: Literal["off", "official", "correct"] = "off") -> Algorithm:
+    """Averages changes per effective step. `control` adds the control variate of the public code: "official" as it
+    runs (D stays zero), "correct" as it was meant.
+    """
+    algorithm = fedavg().plus(NormalisedMean())
+    return algorithm if control == "off" else algorithm.plus(NovaDirection(refresh=control == "correct"))

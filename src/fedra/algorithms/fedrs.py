@@ -1,0 +1,36 @@
+"""FedRS: a restricted softmax that holds back the classes a client lacks.
+
+Li and Zhan, "FedRS: Federated learning with restricted softmax for label distribution non-IID data", KDD 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core.model import Output
+from fedra.core.part import Algorithm, Term
+from fedra.core.tree import Params
+from fedra.core.view import View
+
+
+@dataclass(frozen=True)
+class RestrictedCrossEntropy(Term):
+    """Cross-entropy on logits that are scaled by alpha for every class the client has no example of."""
+
+    alpha: float = 0.5
+    formula: ClassVar[str] = "mean_i -log softmax(a z_i)[y_i],  a_c = 1 if n_c > 0 else alpha"
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        logits = torch.where(view.client.label_counts > 0, output.logits, self.alpha * output.logits)
+        return view.batch.mean(F.cross_entropy(logits, view.batch.targets, reduction="none"))
+
+
+def fedrs(*, alpha: float = 0.5) -> Algorithm:
+    """Cross-entropy with a restricted softmax."""
+    return replace(fedavg(), objective=(RestrictedCrossEntropy(alpha),))

@@ -1,0 +1,17 @@
+"""MOON: model-contrastive federated learning.
+
+Li et al., "Model-contrastive federated learning", CVPR 2021.
+"""
+
+from __future__ import annotations
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core.part import Algorithm
+from fedra.parts.objective import ModelContrast
+
+
+def moon(*, mu: float = 0.1, temperature: float = 0.5) -> Algorithm:
+    """Pulls features toward the global model's and away from the client's previous model's. The paper's projection
+    head is a setting of the model (`model.projection = 256`).
+    """
+    return fedavg().plus(ModelContrast(mu, temperature))

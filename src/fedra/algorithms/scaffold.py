@@ -1,0 +1,87 @@
+"""SCAFFOLD: local gradients corrected by control variates (option II).
+
+Karimireddy et al., "SCAFFOLD: Stochastic controlled averaging for federated learning", ICML 2020.
+
+The correction c - c_i is the gradient of the linear term <c - c_i, w>, so it is a term like any other: it can be
+added to the objective (SCAFFOLD) or perturbed along (FedSoL + SCAFFOLD).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core import tree
+from fedra.core.model import Output, Weights
+from fedra.core.part import Algorithm, Term
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Client, Local, Population, Server, Upload, View
+from fedra.parts.gradient import Clip
+
+
+@dataclass(frozen=True)
+class ControlVariates(Term):
+    """The linear term whose gradient takes out the client's own drift c_i and puts in the mean drift c.
+
+    K is the number of local steps; with `momentum_aware` the number of plain steps that would go as far, without
+    which momentum 0.9 makes c_i up to ten times too long. `size_aware` weighs clients by r_i = n_i N / n, as
+    the public code of FedDyn does. The server rebuilds every client's c_i+ - c_i from its model alone, so
+    nothing but the model is uploaded.
+    """
+
+    momentum_aware: bool = True
+    size_aware: bool = False
+    formula: ClassVar[str] = "<c - c_i, w>;  c_i <- c_i - c + (w_g - w_i) / (K lr);  c <- c + 1/N sum_S (c_i+ - c_i)"
+    closed_form: ClassVar[bool] = True
+    counts_steps: ClassVar[bool] = True
+
+    def init_client(self, origin: Weights) -> Tree:
+        return {"own": tree.zeros_like(origin.params)}
+
+    def init_server(self, weights: Weights) -> Tree:
+        return {"mean": tree.zeros_like(weights.params)}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        return memory
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        return tree.dot(self.correction(view.client), params)
+
+    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
+        mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
+        share = 1 / self._ratio(view.client)
+        for name, slope in gradient.items():
+            slope.add_(mean[name], alpha=share).sub_(own[name])
+
+    def correction(self, client: Client) -> Params:
+        """C - c_i (c / r_i - c_i when sizes count)."""
+        mean, own = client.received[self.name]["mean"], client.memory[self.name]["own"]
+        return {name: value / self._ratio(client) - own[name] for name, value in mean.items()}
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        steps = local.client.optimizer.effective_steps(local.steps) if self.momentum_aware else local.steps
+        scale = -1 / (steps * local.client.optimizer.lr)
+        own = tree.add(tree.scale(self.correction(local.client), -1.0), local.delta, scale)
+        rate = next(iter(own.values())).new_tensor([scale * self._ratio(local.client)])
+        return {"own": own}, {"rate": rate}
+
+    def collect(self, total: Tree, upload: Upload) -> Tree:
+        drift = tree.accumulate(total.get("drift", {}), upload.delta, upload.extras[self.name]["rate"].item())
+        return {"drift": drift, "clients": total.get("clients", 0) + 1}
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        mean = before.memory[self.name]["mean"]
+        change = tree.add(total["drift"], tree.select(mean, total["drift"]), -float(total["clients"]))
+        return server.with_memory(self.name, {"mean": tree.add(mean, change, 1 / population.clients)})
+
+    def _ratio(self, client: Client) -> float:
+        return client.examples * client.population.clients / client.population.examples if self.size_aware else 1.0
+
+
+def scaffold(*, momentum_aware: bool = True, size_aware: bool = False, clip: float | None = None) -> Algorithm:
+    """Adds c - c_i to every local gradient; `clip` shortens the corrected gradient to that norm."""
+    algorithm = fedavg().plus(ControlVariates(momentum_aware, size_aware))
+    return algorithm.plus(Clip(clip)) if clip else algorithm

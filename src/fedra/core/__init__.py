@@ -1,0 +1,1 @@
+"""The one loop of federated learning and the seams where algorithms differ. Read `round.py` first."""

@@ -1,0 +1,92 @@
+"""Everything that stays the same during a run, and the one function by which every runner trains a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from fedra.core.batches import Examples, LocalData, Schedule
+from fedra.core.model import Model, Weights
+from fedra.core.optimizer import Adam, Optimizer, Sgd
+from fedra.core.part import Algorithm
+from fedra.core.random import key, scoped_seed
+from fedra.core.round import client_update
+from fedra.core.tree import Tree
+from fedra.core.view import Population, Upload
+
+
+class Clients(Protocol):
+    """The clients' data: how many there are, how much each holds, and one client's examples on demand."""
+
+    def __len__(self) -> int: ...
+
+    def size(self, client: int) -> int:
+        """The number of the client's examples."""
+        ...
+
+    def __getitem__(self, client: int) -> Examples: ...
+
+    def tensors(self) -> Iterable[Tensor]:
+        """All tensors that hold data, for a runner that shares them between processes."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains: the optimiser, its rate in round t (lr * lr_decay^t), and the passes over its data."""
+
+    schedule: Schedule = field(default_factory=Schedule)
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    lr_decay: float = 1.0
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def at(self, round: int) -> Optimizer:
+        """The optimiser of a round."""
+        lr = self.lr * self.lr_decay**round
+        if self.optimizer == "adam":
+            return Adam(lr, self.weight_decay)
+        return Sgd(lr, self.momentum, self.weight_decay)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run without its runner."""
+
+    algorithm: Algorithm
+    model: Model
+    clients: Clients
+    local: LocalTraining
+    classes: int
+    seed: int
+    test: Examples | None = None
+
+    @cached_property
+    def population(self) -> Population:
+        """All clients and all their examples."""
+        count = len(self.clients)
+        return Population(count, sum(self.clients.size(client) for client in range(count)))
+
+    def tensors(self) -> Iterable[Tensor]:
+        """All data of the job."""
+        yield from self.clients.tensors()
+        if self.test is not None:
+            yield from (self.test.inputs, self.test.targets)
+
+
+def run_client(job: Job, round: int, client: int, origin: Weights, received: Tree, memory: Tree) -> tuple[Tree, Upload]:
+    """Train one client in one round. The result depends on nothing but the arguments and the threads in use."""
+    try:
+        data = LocalData(job.clients[client], job.model, job.local.schedule, job.classes, job.seed, round, client)
+        with scoped_seed(key(job.seed, "layers", round, client)):
+            return client_update(
+                job.algorithm, job.model, job.local.at(round), origin, received, memory, data, job.population
+            )
+    except Exception as error:
+        error.add_note(f"in round {round}, client {client}")
+        raise

@@ -1,0 +1,263 @@
+"""The parts an algorithm is made of, and the slots they go into.
+
+Terms add (in any order), gradient rules nest (the first listed is the outermost), server rules run in order:
+that is the whole law of composition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from fedra.core.model import Output, Weights
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Client, Local, Population, Server, Upload, View
+from fedra.errors import ConfigError
+
+GradientFunction = Callable[[Params], Params]
+
+KNOWN: dict[str, type[Part]] = {}
+"""Every part class by its name, so that a configuration can name it; a class joins by being defined."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One choice. Hyper-parameters are its fields; every hook is optional and pure; state lives under `name`."""
+
+    name: ClassVar[str] = "part"
+    formula: ClassVar[str] = ""
+    counts_steps: ClassVar[bool] = False  # whether it divides by the client's effective number of steps
+
+    def __init_subclass__(cls) -> None:
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+        KNOWN[cls.name] = cls
+
+    def nested(self) -> tuple[Part, ...]:
+        """The parts this part owns: those among its fields."""
+        values = (getattr(self, item.name) for item in fields(self))
+        return tuple(value for value in values if isinstance(value, Part))
+
+    def init_client(self, origin: Weights) -> Tree:
+        """The memory of a client that takes part for the first time."""
+        return {}
+
+    def init_server(self, weights: Weights) -> Tree:
+        """What the server keeps for this part before the first round."""
+        return {}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        """What of the server's memory every client receives beside the model."""
+        return {}
+
+    def teachers(self, client: Client) -> dict[str, Weights]:
+        """Frozen models whose outputs this part wants on every batch."""
+        return {}
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        """The client's new memory, and what to upload beside the model."""
+        return local.client.memory.get(self.name, {}), {}
+
+    def collect(self, total: Tree, upload: Upload) -> Tree:
+        """Fold one upload into what `finish_round` will need; memory must not grow with the cohort."""
+        return total
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        """The server after the average: `before` is the round's start, `server` what the parts so far made."""
+        return server
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse, with a sentence, an algorithm in which this part makes no sense."""
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the part keeps anything between rounds, so that two of its class would share a key."""
+        return type(self).init_client is not Part.init_client or type(self).init_server is not Part.init_server
+
+
+class Term(Part):
+    """A summand of the local objective. A `closed_form` term depends on the parameters alone and adds its
+    gradient itself, which costs no graph.
+    """
+
+    closed_form: ClassVar[bool] = False
+    moves_head: ClassVar[bool] = True  # whether its gradient with respect to the head can differ from zero
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        """The mean loss on the batch (of a closed-form term: its value at `params`)."""
+        raise TypeError(f"{type(self).__name__} must define loss")
+
+    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
+        """Add this term's gradient to `gradient`, in place and for the names it holds."""
+        raise TypeError(f"{type(self).__name__} is not a closed-form term")
+
+
+class GradientRule(Part):
+    """A transformation of the gradient function: where the gradient is taken and how it is corrected."""
+
+    def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        """The gradient to step along; `inner` is the gradient function of everything inside this rule."""
+        raise TypeError(f"{type(self).__name__} must define gradient")
+
+
+class Combine(Part):
+    """How uploads become one change of the model: a running fold over them.
+
+    `is_plain` marks FedAvg's own rule, which yields to any other when algorithms are joined.
+    """
+
+    is_plain: ClassVar[bool] = False
+
+    def start(self) -> Tree:
+        """The empty fold."""
+        return {}
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        """Fold in one upload."""
+        raise TypeError(f"{type(self).__name__} must define add")
+
+    def finish(self, total: Tree) -> Weights:
+        """The combined change of the parameters, and the combined buffers."""
+        raise TypeError(f"{type(self).__name__} must define finish")
+
+
+class ServerRule(Part):
+    """What the server does after the average, in `finish_round`."""
+
+
+class Personaliser(Part):
+    """How a client turns the final global model into its own: which terms it descends, for how long, and on
+    which parameters. The same `client_update` trains it.
+    """
+
+    def algorithm(self, algorithm: Algorithm) -> Algorithm:
+        """The algorithm of the client's own training; by default plain training on the objective's first term."""
+        return Algorithm(objective=algorithm.objective[:1], sharing=algorithm.sharing, combine=algorithm.combine)
+
+    def epochs(self) -> int:
+        """How many epochs of it."""
+        raise TypeError(f"{type(self).__name__} must define epochs")
+
+
+@dataclass(frozen=True)
+class Sharing(Part):
+    """Which parameters are averaged, private or frozen, by prefix of their names; the rest is averaged.
+
+    `private` stay with the client between rounds and are never sent; `frozen` are never trained nor sent.
+    """
+
+    private: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+
+    def init_client(self, origin: Weights) -> Tree:
+        return {name: value for name, value in origin.params.items() if self.is_private(name)}
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        return {name: value for name, value in local.weights.params.items() if self.is_private(name)}, {}
+
+    def is_private(self, name: str) -> bool:
+        return name.startswith(self.private) if self.private else False
+
+    def is_frozen(self, name: str) -> bool:
+        return name.startswith(self.frozen) if self.frozen else False
+
+    def is_averaged(self, name: str) -> bool:
+        return not self.is_private(name) and not self.is_frozen(name)
+
+
+SLOTS: dict[str, type[Part]] = {"objective": Term, "gradient": GradientRule, "server": ServerRule}
+"""The slots that hold any number of parts, and what goes into them."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A federated algorithm: a choice of parts in named slots."""
+
+    objective: tuple[Term, ...]
+    combine: Combine
+    gradient: tuple[GradientRule, ...] = ()
+    server: tuple[ServerRule, ...] = ()
+    sharing: Sharing = field(default_factory=Sharing)
+    personalise: Personaliser | None = None
+
+    def __post_init__(self) -> None:
+        if not self.objective:
+            raise ConfigError("an algorithm needs at least one term in its objective, such as cross-entropy")
+        for slot, kind in SLOTS.items():
+            for part in getattr(self, slot):
+                if not isinstance(part, kind):
+                    raise ConfigError(
+                        f"the part '{part.name}' is no {kind.__name__} and cannot go into the slot '{slot}'"
+                    )
+        by_name: dict[str, Part] = {}
+        for part in self.every_part():
+            if part.stateful and by_name.setdefault(part.name, part) != part:
+                raise ConfigError(
+                    f"two different parts '{part.name}' would share one memory: give both the same fields or keep one"
+                )
+        for part in self.every_part():
+            part.check(self)
+
+    def every_part(self) -> Iterator[Part]:
+        """All parts, those that parts own included, in slot order."""
+
+        def walk(part: Part) -> Iterator[Part]:
+            yield part
+            for owned in part.nested():
+                yield from walk(owned)
+
+        tops = (*self.objective, *self.gradient, self.sharing, self.combine, *self.server)
+        for part in (*tops, self.personalise) if self.personalise else tops:
+            yield from walk(part)
+
+    @cached_property
+    def counts_steps(self) -> bool:
+        """Whether any part needs the effective number of local steps."""
+        return any(part.counts_steps for part in self.every_part())
+
+    def parts(self) -> dict[str, Part]:
+        """The parts by the name under which their state is kept; equal parts in two places are one."""
+        found: dict[str, Part] = {}
+        for part in self.every_part():
+            found.setdefault(part.name, part)
+        return found
+
+    def plus(self, *others: Algorithm | Part) -> Algorithm:
+        """This algorithm with more parts, each in its own slot, or with all that another algorithm adds.
+
+        Terms and rules are appended; a combine rule, sharing or personaliser replaces the present one. Of
+        another algorithm only what differs from FedAvg is taken, so that
+        `fedprox(mu=0.1).plus(fedsam(rho=0.1), fedadam())` is FedProx with sharpness-aware steps and a server Adam.
+        """
+        result: Algorithm = self
+        for other in others:
+            for part in _differences(other) if isinstance(other, Algorithm) else (other,):
+                result = _put(result, part)
+        return result
+
+
+def _put(algorithm: Algorithm, part: Part) -> Algorithm:
+    for slot, kind in SLOTS.items():
+        if isinstance(part, kind):
+            present = getattr(algorithm, slot)
+            changes: dict[str, Any] = {} if part in present else {slot: (*present, part)}
+            return replace(algorithm, **changes)
+    for slot, kind in (("combine", Combine), ("sharing", Sharing), ("personalise", Personaliser)):
+        if isinstance(part, kind):
+            changes = {slot: part}
+            return replace(algorithm, **changes)
+    raise ConfigError(f"'{part}' is no part of an algorithm")
+
+
+def _differences(algorithm: Algorithm) -> Iterator[Part]:
+    yield from (*algorithm.objective, *algorithm.gradient, *algorithm.server)
+    if not algorithm.combine.is_plain:
+        yield algorithm.combine
+    if algorithm.sharing != Sharing():
+        yield algorithm.sharing
+    if algorithm.personalise is not None:
+        yield algorithm.personalise

@@ -1,0 +1,213 @@
+"""One round of federated learning: the only loop in the package. Everything else is a part or a runner.
+
+client:  begin, then `local_step` on every batch, then finish with an upload
+server:  fold the uploads, average, let every part finish the round
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedra.core import tree
+from fedra.core.batches import LocalData
+from fedra.core.model import Model, Output, Weights
+from fedra.core.optimizer import Optimizer
+from fedra.core.part import Algorithm, GradientFunction, GradientRule
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Batch, Client, Local, Population, Server, Trace, Upload, View
+
+LOOKUP_BATCH = 256
+"""Examples per pass when a frozen model's outputs are computed ahead."""
+
+
+@dataclass
+class LocalState:
+    """What moves during a client's local steps."""
+
+    params: Params
+    buffers: Params
+    optimizer: Tree
+
+
+def client_update(
+    algorithm: Algorithm,
+    model: Model,
+    optimizer: Optimizer,
+    origin: Weights,
+    received: Tree,
+    memory: Tree,
+    data: LocalData,
+    population: Population,
+) -> tuple[Tree, Upload]:
+    """Local training of one client: from what it received and remembers to its new memory and its upload."""
+    client, state = begin(algorithm, model, optimizer, origin, received, memory, data, population)
+    teachers = teacher_weights(algorithm, client)
+    known = look_up(model, teachers, data)
+    traces = []
+    for number, batch in enumerate(data):
+        try:
+            outputs = teacher_outputs(model, teachers, known, batch)
+            traces.append(local_step(algorithm, model, client, state, batch, outputs))
+        except Exception as error:
+            error.add_note(f"at local step {number}")
+            raise
+    return finish(algorithm, client, state, traces)
+
+
+def begin(
+    algorithm: Algorithm,
+    model: Model,
+    optimizer: Optimizer,
+    origin: Weights,
+    received: Tree,
+    memory: Tree,
+    data: LocalData,
+    population: Population,
+) -> tuple[Client, LocalState]:
+    """The client before its first step; one that takes part for the first time gets its parts' first memory."""
+    origin = Weights(model.arrange(origin.params), model.arrange(origin.buffers))
+    received, memory = model.arrange_tree(received), model.arrange_tree(memory)
+    memory = {name: part.init_client(origin) for name, part in algorithm.parts().items()} | memory
+    origin = Weights({**origin.params, **memory[algorithm.sharing.name]}, origin.buffers)
+    trained = tuple(name for name in origin.params if not algorithm.sharing.is_frozen(name))
+    params = {name: model.format(value.clone()) for name, value in origin.params.items()}
+    for name in trained:
+        params[name].requires_grad_()
+    client = Client(origin, received, memory, len(data), trained, data.label_counts, optimizer, population)
+    moving = {name: params[name].detach() for name in trained}
+    return client, LocalState(params, tree.clone(origin.buffers), optimizer.init(moving))
+
+
+def local_step(
+    algorithm: Algorithm,
+    model: Model,
+    client: Client,
+    state: LocalState,
+    batch: Batch,
+    teachers: dict[str, Output],
+    functional: bool = False,
+) -> Trace:
+    """One step: the objective's gradient through all gradient rules, then the optimiser; `state` is updated."""
+    view = View(model, client, batch, state.buffers, teachers, functional)
+    gradient = nest(algorithm, view)(state.params)
+    state.optimizer = client.optimizer.step(state.params, gradient, state.optimizer)
+    if view.trace.buffers is not None:
+        state.buffers = view.trace.buffers
+    return view.trace
+
+
+def nest(algorithm: Algorithm, view: View) -> GradientFunction:
+    """The gradient function of the objective inside all gradient rules, the first listed outermost."""
+
+    def objective(params: Params) -> Params:
+        return view.gradient(algorithm.objective, params, record=True)
+
+    def wrap(rule: GradientRule, inner: GradientFunction) -> GradientFunction:
+        return lambda params: rule.gradient(inner, params, view)
+
+    function: GradientFunction = objective
+    for rule in reversed(algorithm.gradient):
+        function = wrap(rule, function)
+    return function
+
+
+def teacher_weights(algorithm: Algorithm, client: Client) -> dict[str, Weights]:
+    """The frozen models that any part wants to hear."""
+    teachers: dict[str, Weights] = {}
+    for part in algorithm.parts().values():
+        teachers.update(part.teachers(client))
+    return teachers
+
+
+@torch.no_grad()
+def look_up(model: Model, teachers: dict[str, Weights], data: LocalData) -> dict[str, Output]:
+    """The teachers' outputs for all of the client's examples, once a round, where that is exact."""
+    if data.prepared is None or not model.per_example:
+        return {}
+    return {
+        name: Output(*map(torch.cat, zip(*passes, strict=True)))
+        for name, weights in teachers.items()
+        if (passes := [model.output(weights, part) for part in torch.split(data.prepared, LOOKUP_BATCH)])
+    }
+
+
+@torch.no_grad()
+def teacher_outputs(
+    model: Model, teachers: dict[str, Weights], known: dict[str, Output], batch: Batch
+) -> dict[str, Output]:
+    """The teachers' outputs on one batch: looked up by row, or computed."""
+    if known and batch.index is not None:
+        index = batch.index
+        return {name: Output(out.features[index], out.logits[index]) for name, out in known.items()}
+    return {name: model.output(weights, batch.inputs) for name, weights in teachers.items()}
+
+
+@torch.no_grad()
+def finish(algorithm: Algorithm, client: Client, state: LocalState, traces: list[Trace]) -> tuple[Tree, Upload]:
+    """The client's new memory and its upload; nothing private or frozen is in it."""
+    params = {name: value.detach() for name, value in state.params.items()}
+    local = Local(client, Weights(params, state.buffers), len(traces))
+    memory: Tree = {}
+    extras: Tree = {}
+    for name, part in algorithm.parts().items():
+        remembered, sent = part.finish_client(local)
+        memory |= {name: remembered} if remembered else {}
+        extras |= {name: sent} if sent else {}
+    shared = {name for name in params if algorithm.sharing.is_averaged(name)}
+    delta = {name: value.contiguous() for name, value in local.delta.items() if name in shared}
+    losses = [trace.loss for trace in traces if trace.loss is not None]
+    figures, broken = _figures(losses, traces)
+    figures["update_norm"] = float(tree.norm(delta)) if delta else 0.0
+    steps = len(traces)
+    effective = client.optimizer.effective_steps(steps) if algorithm.counts_steps else float(steps)
+    upload = Upload(delta, local.weights.buffers, client.examples, steps, effective, extras, figures, broken)
+    return memory, upload
+
+
+def _figures(losses: list[Tensor], traces: list[Trace]) -> tuple[dict[str, float], int | None]:
+    """Means over the steps, and the first step whose loss was not finite: one look at the device for all."""
+    values = torch.stack(losses)
+    broken = (~values.isfinite()).nonzero()
+    figures = {"train_loss": float(values.double().mean())}
+    for name in sorted({name for trace in traces for name in trace.logs}):
+        logged = torch.stack([trace.logs[name] for trace in traces if name in trace.logs])
+        figures[name] = float(logged.double().nanmean())
+    return figures, int(broken[0]) if len(broken) else None
+
+
+def init_server(algorithm: Algorithm, weights: Weights) -> Server:
+    """The server before the first round."""
+    memory = {name: part.init_server(weights) for name, part in algorithm.parts().items()}
+    return Server(weights, {name: value for name, value in memory.items() if value})
+
+
+def broadcast(algorithm: Algorithm, server: Server) -> Tree:
+    """What every client receives beside the model."""
+    sent = {name: part.broadcast(server.memory.get(name, {})) for name, part in algorithm.parts().items()}
+    return {name: value for name, value in sent.items() if value}
+
+
+@torch.no_grad()
+def server_update(algorithm: Algorithm, server: Server, uploads: Iterable[Upload], population: Population) -> Server:
+    """The server after a round: a running fold over the uploads, the average, then every part's last word.
+
+    Buffers (running statistics) follow one rule whatever the algorithm: floating-point ones are averaged with
+    the weights of the combine rule, whole numbers (counters) take the largest.
+    """
+    parts = algorithm.parts()
+    combined = algorithm.combine.start()
+    totals: dict[str, Tree] = {name: {} for name in parts}
+    for upload in uploads:
+        combined = algorithm.combine.add(combined, upload)
+        for name, part in parts.items():
+            totals[name] = part.collect(totals[name], upload)
+    change = algorithm.combine.finish(combined)
+    params = tree.add(server.weights.params, change.params)
+    result = Server(Weights(params, {**server.weights.buffers, **change.buffers}), server.memory)
+    for name, part in parts.items():
+        result = part.finish_round(server, result, totals[name], population)
+    return result

@@ -1,0 +1,100 @@
+"""Arithmetic on dicts of tensors: parameters, gradients, and the nested dicts that hold all state and traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+"""Flat names to tensors: "body.0.weight", "head.bias"."""
+
+Tree = dict[str, Any]
+"""Nested dicts whose leaves are tensors: client memory, server memory, extras."""
+
+
+def add(left: Params, right: Params, scale: float | Tensor = 1.0) -> Params:
+    """Left + scale * right, over the names of `left`; a name absent from `right` keeps its very tensor."""
+    return {name: value + scale * right[name] if name in right else value for name, value in left.items()}
+
+
+def subtract(left: Params, right: Params) -> Params:
+    """Left - right, over the names of `left`."""
+    return {name: value - right[name] for name, value in left.items()}
+
+
+def scale(values: Params, factor: float | Tensor) -> Params:
+    """Factor * values."""
+    return {name: value * factor for name, value in values.items()}
+
+
+def zeros_like(values: Params) -> Params:
+    """A tree of zeros of the same shapes, types and devices."""
+    return {name: torch.zeros_like(value) for name, value in values.items()}
+
+
+def clone(values: Params) -> Params:
+    """Copies of every tensor, outside any graph."""
+    return {name: value.detach().clone() for name, value in values.items()}
+
+
+def select(values: Params, names: Iterable[str]) -> Params:
+    """The entries with these names."""
+    return {name: values[name] for name in names}
+
+
+def accumulate(total: Params, values: Params, weight: float = 1.0) -> Params:
+    """Total += weight * values in place; an empty `total` starts the sum."""
+    if not total:
+        return {name: value * weight for name, value in values.items()}
+    for name, value in values.items():
+        total[name].add_(value, alpha=weight)
+    return total
+
+
+def dot(left: Params, right: Params) -> Tensor:
+    """The inner product over the names of `left`."""
+    return torch.stack([(value * right[name]).sum() for name, value in left.items()]).sum()
+
+
+def norm(values: Params) -> Tensor:
+    """The Euclidean norm of all entries together."""
+    return torch.stack([value.square().sum() for value in values.values()]).sum().sqrt()
+
+
+def is_finite(values: Params) -> bool:
+    """Whether every entry is a number; one look at the device for the whole tree."""
+    if not values:
+        return True
+    return bool(torch.stack([value.isfinite().all() for value in values.values()]).all())
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Params:
+    """A nested tree as one flat dict; the path's steps are joined by '|', which no parameter name holds."""
+    flat: Params = {}
+    for name, value in tree.items():
+        path = f"{prefix}|{name}" if prefix else name
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, path))
+        else:
+            flat[path] = value
+    return flat
+
+
+def unflatten(flat: Params) -> Tree:
+    """The inverse of `flatten`."""
+    tree: Tree = {}
+    for path, value in flat.items():
+        *branches, leaf = path.split("|")
+        node = tree
+        for branch in branches:
+            node = node.setdefault(branch, {})
+        node[leaf] = value
+    return tree
+
+
+def size_in_bytes(tree: Mapping[str, Any]) -> int:
+    """The bytes its tensors would take on the wire."""
+    return sum(value.numel() * value.element_size() for value in flatten(tree).values())

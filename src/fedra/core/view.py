@@ -1,0 +1,225 @@
+"""What a part may look at: a batch, one local step, a finished client, an upload, the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedra.core.model import Model, Output, Weights
+from fedra.core.optimizer import Optimizer
+from fedra.core.tree import Params, Tree
+
+if TYPE_CHECKING:
+    from fedra.core.part import Term
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs ready for the model, their labels, their rows in the client's data, and which are padding.
+
+    `index` is None when the inputs were drawn at random (augmented), so that nothing may be looked up by row.
+    `mask` is 1 for an example and 0 for padding; None where there is no padding.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    index: Tensor | None = None
+    mask: Tensor | None = None
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over the batch's examples, padding left out."""
+        if self.mask is None:
+            return values.mean()
+        return (values * self.mask).sum() / self.mask.sum().clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Population:
+    """All clients of the federation, sampled or not."""
+
+    clients: int
+    examples: int
+
+
+@dataclass(frozen=True)
+class Client:
+    """What stays the same for a client during a round.
+
+    `origin` is the model it received; `received` and `memory` hold one entry per part that has any, under the
+    part's name; `trained` names the parameters that move; `label_counts` says how often it holds each class.
+    """
+
+    origin: Weights
+    received: Tree
+    memory: Tree
+    examples: int
+    trained: tuple[str, ...]
+    label_counts: Tensor
+    optimizer: Optimizer
+    population: Population
+
+
+@dataclass
+class Trace:
+    """What one step leaves behind beside the new weights."""
+
+    loss: Tensor | None = None
+    buffers: Params | None = None
+    logs: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class View:
+    """One local step as its parts see it: the batch, the client, the teachers' outputs, and gradients on demand."""
+
+    model: Model
+    client: Client
+    batch: Batch
+    buffers: Params
+    teachers: Mapping[str, Output]
+    functional: bool = False
+    trace: Trace = field(default_factory=Trace)
+    _kept: tuple[list[Tensor], Tensor] | None = None
+
+    def names(self, scope: str) -> tuple[str, ...]:
+        """The trained parameters of "all", of the "head" or of the "body"."""
+        if scope == "all":
+            return self.client.trained
+        return tuple(name for name in self.client.trained if name.startswith(f"{scope}."))
+
+    def log(self, name: str, value: Tensor) -> None:
+        """Record a number of this step; its mean over the steps goes into clients.jsonl."""
+        self.trace.logs[name] = value.detach()
+
+    def gradient(self, terms: Sequence[Term], params: Params, scope: str = "all", record: bool = False) -> Params:
+        """The gradient of the sum of `terms` at `params` with respect to the trained parameters of `scope`.
+
+        `record` marks the objective's own gradient: its first value is the step's training loss.
+        """
+        names = self.names(scope)
+        batched = [term for term in terms if not term.closed_form]
+        if batched:
+            gradient, loss = self._differentiate(batched, params, names, scope)
+            if record and self.trace.loss is None:
+                self.trace.loss = loss.detach()
+        else:
+            gradient = {name: torch.zeros_like(params[name]) for name in names}
+        for term in terms:
+            if term.closed_form:
+                term.add_gradient(gradient, params, self)
+        return gradient
+
+    def _differentiate(
+        self, terms: Sequence[Term], params: Params, names: Sequence[str], scope: str
+    ) -> tuple[Params, Tensor]:
+        if self.functional:
+            return self._transform(terms, params, names)
+        fresh = {n: params[n].detach().requires_grad_() for n in names if not params[n].requires_grad}
+        weights = {**params, **fresh}
+        loss = self._total(terms, weights, head_only=scope == "head")
+        slopes = torch.autograd.grad(loss, [weights[n] for n in names], materialize_grads=True)
+        return dict(zip(names, _apart(slopes), strict=True)), loss
+
+    def _transform(self, terms: Sequence[Term], params: Params, names: Sequence[str]) -> tuple[Params, Tensor]:
+        """The same by function transform, which nests inside vmap; frozen outside names are constants."""
+
+        def loss(moved: Params) -> tuple[Tensor, tuple[Tensor, Params | None]]:
+            before, self.trace.buffers = self.trace.buffers, None
+            total = self._total(terms, {**params, **moved})
+            buffers, self.trace.buffers = self.trace.buffers, before
+            return total, (total, buffers)
+
+        gradient, (total, buffers) = torch.func.grad(loss, has_aux=True)({n: params[n] for n in names})
+        if self.trace.buffers is None:
+            self.trace.buffers = buffers
+        return {name: value.clone() for name, value in gradient.items()}, total
+
+    def _total(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
+        output = self._output(params, head_only)
+        losses = [term.loss(output, params, self) for term in terms]
+        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+
+    def _output(self, params: Params, head_only: bool) -> Output:
+        """The training pass.
+
+        A head-only gradient leaves the body's graph untouched, so its features are kept for the next full
+        gradient at the same body: one body pass serves both, exactly. Kept features are used once.
+        """
+        buffers = {name: value.clone() for name, value in self.buffers.items()}
+        weights = Weights(params, buffers)
+        body = [value for name, value in params.items() if name.startswith("body.")]
+        if self._kept is not None and all(new is old for new, old in zip(body, self._kept[0], strict=True)):
+            features = self._kept[1]
+        else:
+            features = self.model.features(weights, self.batch.inputs, train=True)
+        keep = head_only and not self.functional
+        self._kept = (body, features) if keep else None
+        if keep:
+            features = features.detach()
+        logits = self.model.classify(weights, features, train=True)
+        if self.trace.buffers is None:
+            # The step's first pass is at the client's own weights; perturbed passes leave no trace in the buffers.
+            self.trace.buffers = buffers
+        return Output(features, logits)
+
+
+def _apart(slopes: Iterable[Tensor]) -> list[Tensor]:
+    """Autograd may hand out one tensor for two parameters; in-place sums need each its own."""
+    seen: set[int] = set()
+    own = []
+    for slope in slopes:
+        own.append(slope.clone() if slope.data_ptr() in seen else slope)
+        seen.add(slope.data_ptr())
+    return own
+
+
+@dataclass(frozen=True)
+class Local:
+    """A client after its local steps."""
+
+    client: Client
+    weights: Weights
+    steps: int
+
+    @property
+    def delta(self) -> Params:
+        """How far each parameter moved."""
+        return {name: value - self.client.origin.params[name] for name, value in self.weights.params.items()}
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client sends: the change of the shared parameters, its buffers, extras of parts, and figures.
+
+    `extras` has one entry per part that sends any, under the part's name; `broken_step` is the first local step
+    whose loss was not finite.
+    """
+
+    delta: Params
+    buffers: Params
+    examples: int
+    steps: int
+    effective_steps: float
+    extras: Tree
+    figures: dict[str, float]
+    broken_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """The global model and what parts keep on the server, under their names."""
+
+    weights: Weights
+    memory: Tree
+
+    def with_params(self, params: Params) -> Server:
+        """The server with these parameters."""
+        return replace(self, weights=Weights(params, self.weights.buffers))
+
+    def with_memory(self, part: str, memory: Tree) -> Server:
+        """The server with this memory for one part."""
+        return replace(self, memory={**self.memory, part: memory})

@@ -1,0 +1,19 @@
+"""Datasets as tensors made once: `load("cifar10")` reads one, `transform_for` says how batches see it."""
+
+from __future__ import annotations
+
+from fedra.data import sets as sets
+from fedra.data.augment import AUGMENTATIONS, Transform, transform_for
+from fedra.data.catalogue import DATASETS, data_root, load
+from fedra.data.dataset import Dataset, Split
+
+__all__ = [
+    "AUGMENTATIONS",
+    "DATASETS",
+    "Dataset",
+    "Split",
+    "Transform",
+    "data_root",
+    "load",
+    "transform_for",
+]

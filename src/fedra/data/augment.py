@@ -1,0 +1,189 @@
+"""Augmentation and normalisation of whole batches, on the batch's device, drawn from a given generator.
+
+Draws are made on the CPU and then moved, so that a batch looks the same on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from fedra.data.dataset import Dataset
+from fedra.errors import ConfigError
+from fedra.registry import Registry
+
+AUGMENTATIONS = Registry("augmentation")
+
+
+class Operation(Protocol):
+    """A random change of a batch (B, C, H, W), on raw values or on normalised ones."""
+
+    normalised: ClassVar[bool]
+
+    def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A window of the image's own size, at a uniform place in the image padded by `padding` on each side."""
+
+    padding: int = 4
+    mode: Literal["zeros", "reflect"] = "zeros"
+    normalised: ClassVar[bool] = False
+
+    def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        size, channels, height, width = batch.shape
+        shifts = torch.randint(-self.padding, self.padding + 1, (2, size, 1), generator=generator)
+        rows, inside_rows = self._source(shifts[0], height)
+        columns, inside_columns = self._source(shifts[1], width)
+        place = (rows[:, :, None] * width + columns[:, None, :]).view(size, 1, -1).to(batch.device)
+        window = batch.flatten(2).gather(2, place.expand(-1, channels, -1)).view_as(batch)
+        if self.mode == "reflect":
+            return window
+        inside = (inside_rows[:, :, None] & inside_columns[:, None, :]).unsqueeze(1)
+        return window.mul_(inside.to(batch.device))
+
+    def _source(self, shift: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """The rows (or columns) each window shows, padding mapped into the image, and what is no padding."""
+        rows = shift + torch.arange(length)
+        inside = (rows >= 0) & (rows < length)
+        if self.mode == "reflect":
+            rows = rows.abs()
+            rows = (length - 1) - (length - 1 - rows).abs()
+        return rows.clamp(0, length - 1), inside
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Left and right exchanged, for half of the images."""
+
+    normalised: ClassVar[bool] = False
+
+    def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        chosen = torch.randint(2, (len(batch), 1, 1, 1), generator=generator).bool()
+        return torch.where(chosen.to(batch.device), batch.flip(-1), batch)
+
+
+@dataclass(frozen=True)
+class Cutout:
+    """One square of normalised zeros, its centre uniform over the pixels, clipped at the borders.
+
+    DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, 2017.
+    """
+
+    size: int = 16
+    normalised: ClassVar[bool] = True
+
+    def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        covered_rows = self._covered(len(batch), batch.shape[-2], generator)
+        covered_columns = self._covered(len(batch), batch.shape[-1], generator)
+        hole = (covered_rows[:, :, None] & covered_columns[:, None, :]).unsqueeze(1)
+        return batch.masked_fill(hole.to(batch.device), 0.0)
+
+    def _covered(self, size: int, length: int, generator: torch.Generator) -> Tensor:
+        centre = torch.randint(length, (size, 1), generator=generator)
+        place = torch.arange(length)
+        return (place >= centre - self.size // 2) & (place < centre + self.size // 2)
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """(x - mean) / std for each channel, with x on the 0..1 scale."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        channels = (-1, *(1 for _ in batch.shape[2:]))
+        mean = torch.tensor(self.mean, dtype=batch.dtype, device=batch.device).view(channels)
+        std = torch.tensor(self.std, dtype=batch.dtype, device=batch.device).view(channels)
+        return (batch - mean).div_(std)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """From raw inputs to the floats a model sees: `prepare` for evaluation, `batch` for training."""
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    augment: tuple[Operation, ...] = ()
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a training batch is what `prepare` makes of it, so that its outputs can be kept."""
+        return not self.augment
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """Without augmentation: bytes scaled to 0..1, then normalised; floats only normalised."""
+        scaled = inputs.to(torch.float32) if inputs.is_floating_point() else inputs.to(torch.float32).div_(255)
+        if self.mean is None or self.std is None:
+            return scaled
+        return Normalise(self.mean, self.std)(scaled)
+
+    def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        """With augmentation: first on raw values (padding is raw black), then on normalised ones."""
+        for operation in self.augment:
+            if not operation.normalised:
+                inputs = operation(inputs, generator)
+        outputs = self.prepare(inputs)
+        for operation in self.augment:
+            if operation.normalised:
+                outputs = operation(outputs, generator)
+        return outputs
+
+
+@AUGMENTATIONS.add("crop")
+def crop() -> Crop:
+    """A random crop of the image padded by 4 black pixels."""
+    return Crop(padding=4, mode="zeros")
+
+
+@AUGMENTATIONS.add("reflect-crop")
+def reflect_crop() -> Crop:
+    """A random crop of the image padded by 4 mirrored pixels."""
+    return Crop(padding=4, mode="reflect")
+
+
+@AUGMENTATIONS.add("flip")
+def flip() -> Flip:
+    """Left and right exchanged half of the time."""
+    return Flip()
+
+
+@AUGMENTATIONS.add("cutout")
+def cutout() -> Cutout:
+    """A square of 16 x 16 pixels blanked after normalisation."""
+    return Cutout(size=16)
+
+
+def transform_for(dataset: Dataset, augment: str | Sequence[str] = "paper") -> Transform:
+    """How to see `dataset`: `augment` is "none", "paper" (the set's own operations) or a list of names."""
+    if augment == "none":
+        names: tuple[str, ...] = ()
+    elif augment == "paper":
+        names = dataset.augment
+    elif isinstance(augment, str):
+        raise ConfigError(f"augment = '{augment}' is not usable: write 'none', 'paper' or a list of names")
+    else:
+        names = tuple(augment)
+    operations = tuple(AUGMENTATIONS[name]() for name in names)
+    _check_shape(dataset, names, operations)
+    return Transform(dataset.mean, dataset.std, operations)
+
+
+def _check_shape(dataset: Dataset, names: Sequence[str], operations: Sequence[Operation]) -> None:
+    if operations and len(dataset.shape) != 3:
+        raise ConfigError(
+            f"augment = {list(names)} needs images, and the examples of '{dataset.name}' have the shape "
+            f"{dataset.shape}: set augment to 'none'"
+        )
+    for name, operation in zip(names, operations, strict=True):
+        if isinstance(operation, Crop) and operation.padding >= min(dataset.shape[-2:]):
+            raise ConfigError(
+                f"augment '{name}' pads by {operation.padding} pixels, too many for the images of "
+                f"'{dataset.name}' ({dataset.shape[-2]} x {dataset.shape[-1]}): leave it out"
+            )

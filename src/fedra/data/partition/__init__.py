@@ -1,0 +1,36 @@
+"""Partitions: who owns which training example; `split` is the one way in.
+
+The picture is apart, in `fedra.data.partition.picture`, because it loads matplotlib.
+"""
+
+from fedra.data.partition import (
+    dirichlet,
+    dirichlet_clients,
+    identity,
+    iid,
+    natural,
+    one_class,
+    quantity,
+    shards,
+)
+from fedra.data.partition.aligned import aligned_test
+from fedra.data.partition.contract import PARTITIONS, Indices, split
+from fedra.data.partition.report import label_counts, summary, table
+
+__all__ = [
+    "PARTITIONS",
+    "Indices",
+    "aligned_test",
+    "dirichlet",
+    "dirichlet_clients",
+    "identity",
+    "iid",
+    "label_counts",
+    "natural",
+    "one_class",
+    "quantity",
+    "shards",
+    "split",
+    "summary",
+    "table",
+]

@@ -1,0 +1,76 @@
+"""Any tree of image files as a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from fedra.data.cache import cached
+from fedra.data.catalogue import DATASETS
+from fedra.data.dataset import Dataset, Split
+from fedra.data.decoding import stratified
+from fedra.data.images import indices, list_images, read_images
+from fedra.errors import DataError
+
+Side = Annotated[int, Field(gt=0)]
+
+
+@DATASETS.add("imagefolder")
+def imagefolder(
+    root: Path,
+    *,
+    path: str,
+    size: Side | tuple[Side, Side] | None = None,
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2,
+    grey: bool = False,
+    groups: bool = False,
+) -> Dataset:
+    """Your own images: path/class/image, or path/train/class/image and path/test/class/image.
+
+    `path` is absolute or under the data root. With `groups`, one more level (group/class/image) says who owns
+    each image: a hospital, a writer, a camera. `size` (a side, or height and width) resizes images;
+    `test_fraction` of every class is held out where the tree has no test folder of its own.
+    """
+    base = root / Path(path).expanduser()
+    parts = [base / "train", base / "test"] if _is_divided(base) else [base]
+    listings = [list_images(part, groups=groups) for part in parts]
+    classes, owners = (tuple(sorted(set(names))) for names in (listings[0].classes, listings[0].groups))
+    if unknown := sorted(set(listings[-1].classes) - set(classes)):
+        raise DataError(f"{parts[-1]} has the class '{unknown[0]}', which {parts[0]} has not: add or remove it")
+    files = [file for listing in listings for file in listing.paths]
+    side = (size, size) if isinstance(size, int) else size
+    kept = cached(
+        root,
+        f"imagefolder-{base.name}",
+        files,
+        lambda: {"inputs": read_images(files, grey=grey, size=side)},
+        {"path": str(base), "size": side, "grey": grey},
+    )
+    targets = indices([name for listing in listings for name in listing.classes], classes)
+    if len(listings) == 2:
+        train, test = torch.arange(len(files)).tensor_split([len(listings[0].paths)])
+    else:
+        train, test = stratified(targets, test_fraction)
+    if len(test) == 0:
+        raise DataError(f"{base} has too few images for test_fraction = {test_fraction}: add images or raise it")
+    channels = kept["inputs"].shape[1]
+    return Dataset(
+        "imagefolder",
+        Split(kept["inputs"][train], targets[train]),
+        Split(kept["inputs"][test], targets[test]),
+        classes,
+        mean=(0.5,) * channels,
+        std=(0.5,) * channels,
+        groups=indices(listings[0].groups, owners)[train] if groups else None,
+    )
+
+
+def _is_divided(base: Path) -> bool:
+    """Whether the top level is train and test (and perhaps a validation part) instead of classes."""
+    if not base.is_dir():
+        raise DataError(f"there is no folder {base}: set `path` to a folder of images, absolute or under the root")
+    names = {entry.name for entry in base.iterdir() if entry.is_dir() and entry.name[0] != "."}
+    return {"train", "test"} <= names <= {"train", "test", "val", "valid", "validation"}

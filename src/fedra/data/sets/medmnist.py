@@ -1,0 +1,224 @@
+"""The MedMNIST sets of 28 x 28 medical images with one label each, in .npz files.
+
+Yang et al., MedMNIST v2: A Large-Scale Lightweight Benchmark for 2D and 3D Biomedical Image Classification,
+2023. ChestMNIST has several labels an image and is left out; RetinaMNIST's grades are treated as classes.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedra.data.cache import cached
+from fedra.data.catalogue import DATASETS
+from fedra.data.dataset import Dataset, Split
+from fedra.data.decoding import Bytes, as_split
+from fedra.data.download import RemoteFile, locate
+from fedra.errors import DataError
+
+RECORD = "https://zenodo.org/records/10519652/files/"
+PARTS = ("train", "val", "test")
+ORGANS = (
+    "bladder",
+    "left femur",
+    "right femur",
+    "heart",
+    "left kidney",
+    "right kidney",
+    "liver",
+    "left lung",
+    "right lung",
+    "pancreas",
+    "spleen",
+)
+
+
+@dataclass(frozen=True)
+class MedicalSet:
+    """One of the sets: what it shows, its file's checksum and its classes in the order of the labels."""
+
+    name: str
+    shows: str
+    md5: str
+    classes: tuple[str, ...]
+
+    @property
+    def file(self) -> RemoteFile:
+        name = f"{self.name}.npz"
+        return RemoteFile(name, (f"{RECORD}{name}?download=1",), md5=self.md5)
+
+
+SETS = (
+    MedicalSet(
+        "pathmnist",
+        "colon pathology, colour",
+        "a8b06965200029087d5bd730944a56c1",
+        (
+            "adipose",
+            "background",
+            "debris",
+            "lymphocytes",
+            "mucus",
+            "smooth muscle",
+            "normal colon mucosa",
+            "cancer-associated stroma",
+            "colorectal adenocarcinoma epithelium",
+        ),
+    ),
+    MedicalSet(
+        "tissuemnist",
+        "kidney cortex cells, grey",
+        "ebe78ee8b05294063de985d821c1c34b",
+        (
+            "collecting duct, connecting tubule",
+            "distal convoluted tubule",
+            "glomerular endothelial cells",
+            "interstitial endothelial cells",
+            "leukocytes",
+            "podocytes",
+            "proximal tubule segments",
+            "thick ascending limb",
+        ),
+    ),
+    MedicalSet(
+        "dermamnist",
+        "skin lesions, colour",
+        "0744692d530f8e62ec473284d019b0c7",
+        (
+            "actinic keratoses and intraepithelial carcinoma",
+            "basal cell carcinoma",
+            "benign keratosis-like lesions",
+            "dermatofibroma",
+            "melanoma",
+            "melanocytic nevi",
+            "vascular lesions",
+        ),
+    ),
+    MedicalSet(
+        "octmnist",
+        "retinal OCT, grey",
+        "c68d92d5b585d8d81f7112f81e2d0842",
+        ("choroidal neovascularization", "diabetic macular edema", "drusen", "normal"),
+    ),
+    MedicalSet(
+        "pneumoniamnist",
+        "chest X-rays, grey",
+        "28209eda62fecd6e6a2d98b1501bb15f",
+        ("normal", "pneumonia"),
+    ),
+    MedicalSet(
+        "retinamnist",
+        "eye fundus, colour",
+        "bd4c0672f1bba3e3a89f0e4e876791e4",
+        tuple(f"grade {grade}" for grade in range(5)),
+    ),
+    MedicalSet(
+        "breastmnist",
+        "breast ultrasound, grey",
+        "750601b1f35ba3300ea97c75c52ff8f6",
+        ("malignant", "normal or benign"),
+    ),
+    MedicalSet(
+        "bloodmnist",
+        "blood cells, colour",
+        "7053d0359d879ad8a5505303e11de1dc",
+        (
+            "basophil",
+            "eosinophil",
+            "erythroblast",
+            "immature granulocytes",
+            "lymphocyte",
+            "monocyte",
+            "neutrophil",
+            "platelet",
+        ),
+    ),
+    MedicalSet("organamnist", "abdominal CT, axial, grey", "68e3f8846a6bd62f0c9bf841c0d9eacc", ORGANS),
+    MedicalSet("organcmnist", "abdominal CT, coronal, grey", "0afa5834fb105f7705a7d93372119a21", ORGANS),
+    MedicalSet("organsmnist", "abdominal CT, sagittal, grey", "e5c39f1af030238290b9557d9503af9d", ORGANS),
+)
+
+
+def _register(medical: MedicalSet) -> None:
+    def loader(root: Path, *, use_validation: bool = True, rgb: bool = False) -> Dataset:
+        return _load(root, medical, use_validation, rgb)
+
+    loader.__name__ = loader.__qualname__ = medical.name
+    loader.__doc__ = (
+        f"28 x 28 medical images: {medical.shows}, {len(medical.classes)} classes.\n\n"
+        "`use_validation` trains on the official training and validation parts, as FedSoL's authors do;\n"
+        "`rgb` repeats a grey channel three times, for models that expect colour."
+    )
+    DATASETS.add(medical.name)(loader)
+
+
+for _medical in SETS:
+    _register(_medical)
+
+
+def _load(root: Path, medical: MedicalSet, use_validation: bool, rgb: bool) -> Dataset:
+    path = locate(medical.file, (root / "medmnist", root))
+    kept = cached(root, medical.name, [path], lambda: _decode(path, len(medical.classes)))
+    used = PARTS[:2] if use_validation else PARTS[:1]
+    train = Split(*(torch.cat([kept[f"{part}_{kind}"] for part in used]) for kind in ("inputs", "targets")))
+    test = Split(kept["test_inputs"], kept["test_targets"])
+    if rgb:
+        train, test = _coloured(train), _coloured(test)
+    channels = train.inputs.shape[1]
+    return Dataset(
+        medical.name,
+        train,
+        test,
+        medical.classes,
+        mean=(0.5,) * channels,
+        std=(0.5,) * channels,
+        augment=("flip",),
+    )
+
+
+def _coloured(split: Split) -> Split:
+    # Three channels in any case: `expand` leaves a colour image alone.
+    return Split(split.inputs.expand(-1, 3, -1, -1).contiguous(), split.targets)
+
+
+def _decode(path: Path, classes: int) -> dict[str, Tensor]:
+    kept: dict[str, Tensor] = {}
+    arrays = _arrays(path)
+    for part in PARTS:
+        labels = arrays[f"{part}_labels"]
+        if labels.shape[1:] not in ((), (1,)) or labels.dtype.kind not in "ui":
+            raise DataError(f"{path} does not hold one integer label an image: it is not a set of classes")
+        split = as_split(_images(arrays[f"{part}_images"], path), labels.reshape(-1), classes, path)
+        kept[f"{part}_inputs"], kept[f"{part}_targets"] = split.inputs, split.targets
+    return kept
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    names = [f"{part}_{kind}" for part in PARTS for kind in ("images", "labels")]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: _array(archive, name) for name in names}
+    except KeyError as error:
+        raise DataError(f"{path} is no MedMNIST file ({error.args[0]}): fetch it again") from None
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path} is not a readable .npz file ({error}): delete it and fetch it again") from None
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _images(images: NDArray[Any], path: Path) -> Bytes:
+    """(N, H, W) or (N, H, W, 3) bytes with the channels first."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
+        raise DataError(f"{path} does not hold grey or colour images of bytes: fetch it again")
+    return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

@@ -1,0 +1,73 @@
+"""Street View House Numbers, cropped digits, in MATLAB files.
+
+Netzer et al., Reading Digits in Natural Images with Unsupervised Feature Learning, 2011.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedra.data.cache import cached
+from fedra.data.catalogue import DATASETS
+from fedra.data.dataset import Dataset, Split
+from fedra.data.decoding import as_split, splits, tensors
+from fedra.data.download import RemoteFile, locate
+from fedra.errors import DataError
+
+SITE = "http://ufldl.stanford.edu/housenumbers/"
+TRAIN = RemoteFile(
+    "train_32x32.mat",
+    (SITE + "train_32x32.mat",),
+    md5="e26dedcc434d2e4c54c9b2d4a06d8373",
+    size=182040794,
+)
+TEST = RemoteFile(
+    "test_32x32.mat",
+    (SITE + "test_32x32.mat",),
+    md5="eb5a983be6a315427106f1b164d9cef3",
+    size=64275384,
+)
+
+
+@DATASETS.add("svhn")
+def svhn(root: Path, *, official_quirk: bool = False) -> Dataset:
+    """73,257 + 26,032 colour 32 x 32 digits from house numbers.
+
+    `official_quirk` repeats the pixels of FedSoL's published code, which pass through a wrapping cast:
+    x becomes -x mod 256, an inverted image under the constants of the true one.
+    """
+    paths = [locate(file, (root / "svhn", root)) for file in (TRAIN, TEST)]
+    train, test = splits(cached(root, "svhn", paths, lambda: tensors(_read(paths[0]), _read(paths[1]))))
+    if official_quirk:
+        train, test = _inverted(train), _inverted(test)
+    return Dataset(
+        "svhn",
+        train,
+        test,
+        tuple("0123456789"),
+        mean=(0.4376821, 0.4437697, 0.47280442),
+        std=(0.19803012, 0.20101562, 0.19703614),
+        augment=("crop", "flip"),
+        notes={"pixels": "inverted as in FedSoL's published code"} if official_quirk else {},
+    )
+
+
+def _inverted(split: Split) -> Split:
+    return Split(torch.zeros_like(split.inputs) - split.inputs, split.targets)
+
+
+def _read(path: Path) -> Split:
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(path, variable_names=("X", "y"))
+    except Exception as error:  # a damaged file can raise anything
+        raise DataError(f"{path} is not a readable MATLAB file ({error}): delete it and fetch it again") from None
+    images, labels = content.get("X"), content.get("y")
+    if images is None or labels is None or images.dtype != "uint8" or images.shape[:3] != (32, 32, 3):
+        raise DataError(f"{path} does not hold X (32 x 32 x 3 x N bytes) and y (N labels): fetch it again")
+    # The files write 10 for the digit 0.
+    return as_split(images.transpose(3, 2, 0, 1), np.where(labels == 10, 0, labels).ravel(), 10, path)

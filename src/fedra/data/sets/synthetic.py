@@ -1,0 +1,84 @@
+"""Made-up examples that can be learnt: class prototypes under structured noise, drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedra.data.catalogue import DATASETS
+from fedra.data.dataset import Dataset, Split
+from fedra.errors import ConfigError
+
+Count = Annotated[int, Field(gt=0)]
+
+NUISANCES = 8
+"""How many patterns the structured noise mixes: it is of low rank, so that averaging does not remove it."""
+GROUP_SHIFT = 0.5
+GREY, CONTRAST = 128.0, 40.0
+
+
+@DATASETS.add("synthetic")
+def synthetic(
+    root: Path,
+    *,
+    examples: Count = 2000,
+    test_examples: Count = 500,
+    classes: Annotated[int, Field(gt=1)] = 10,
+    shape: tuple[Count, ...] = (1, 16, 16),
+    noise: Annotated[float, Field(ge=0)] = 0.5,
+    seed: Annotated[int, Field(ge=0)] = 0,
+    groups: Annotated[int, Field(ge=0)] = 0,
+) -> Dataset:
+    """Learnable made-up images (shape C, H, W) or vectors (any other shape), of any number and size.
+
+    x = prototype(class) + noise (structured + white) + shift(group); images are bytes, all else floats.
+    Labels are balanced; with `groups`, every example belongs to one of so many groups with its own shift.
+    """
+    if not shape:
+        raise ConfigError("the dataset 'synthetic' needs a shape of one or more sizes: set shape = [1, 16, 16]")
+    draw = torch.Generator().manual_seed(seed)
+    prototypes = _patterns(classes, shape, draw)
+    nuisances = _patterns(NUISANCES, shape, draw) / math.sqrt(NUISANCES)
+    shifts = GROUP_SHIFT * _patterns(groups, shape, draw)
+
+    def split(count: int) -> tuple[Split, Tensor | None]:
+        targets = (torch.arange(count) % classes)[torch.randperm(count, generator=draw)]
+        structured = torch.randn(count, NUISANCES, generator=draw) @ nuisances.flatten(1)
+        white = torch.randn(count, math.prod(shape), generator=draw)
+        values = prototypes[targets] + noise * (structured + white).view(count, *shape)
+        owners = torch.randint(groups, (count,), generator=draw) if groups else None
+        if owners is not None:
+            values += shifts[owners]
+        return Split(_as_bytes(values) if len(shape) == 3 else values, targets), owners
+
+    train, owners = split(examples)
+    test, _ = split(test_examples)
+    return Dataset(
+        "synthetic",
+        train,
+        test,
+        tuple(f"class {number}" for number in range(classes)),
+        mean=(GREY / 255,) if len(shape) == 3 else None,
+        std=(CONTRAST / 255,) if len(shape) == 3 else None,
+        groups=owners,
+    )
+
+
+def _patterns(count: int, shape: tuple[int, ...], draw: torch.Generator) -> Tensor:
+    """`count` random patterns of unit variance; those of images are smooth, as things in pictures are."""
+    if count == 0:
+        return torch.zeros(0, *shape)
+    if len(shape) != 3:
+        return torch.randn(count, *shape, generator=draw)
+    coarse = torch.randn(count, shape[0], 4, 4, generator=draw)
+    smooth = torch.nn.functional.interpolate(coarse, shape[1:], mode="bilinear", align_corners=False)
+    return smooth / smooth.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
+
+
+def _as_bytes(values: Tensor) -> Tensor:
+    return (GREY + CONTRAST * values).round().clamp(0, 255).to(torch.uint8)

@@ -1,0 +1,93 @@
+"""Functions on cosines: features against class weights, angles without acos, margins that stay monotone.
+
+The derivatives of acos and of sqrt(1 - c^2) are infinite at c = +1 and c = -1. Here the sine has a floor
+without gradient, and an angle is atan2(sine, cosine), so that every value and gradient is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Overflow = Literal["thmm", "easy", "clamp", "none"]
+
+NORM_FLOOR = 1e-12
+SQUARED_SINE_FLOOR = 1e-12
+
+
+def working_dtype(*tensors: Tensor) -> torch.dtype:
+    """At least float32, and float64 where a tensor has it: half precision cannot tell 1 - 1e-4 from 1."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+def normalise(rows: Tensor) -> Tensor:
+    """Rows of unit length; a row of zeros has no direction, stays zero and gets no gradient."""
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    has_direction = norms > NORM_FLOOR
+    return torch.where(has_direction, rows / torch.where(has_direction, norms, 1.0), 0.0)
+
+
+def cosine(features: Tensor, weight: Tensor) -> Tensor:
+    """The cosine (B, C) of every feature (B, d) with every class weight (C, d), within [-1, 1].
+
+    Autocast may run the product in half precision; everything after it is at least float32.
+    """
+    dtype = working_dtype(features, weight)
+    product = F.linear(normalise(features.to(dtype)), normalise(weight.to(dtype)))
+    return product.to(dtype).clamp(-1.0, 1.0)
+
+
+def sine(cosine: Tensor) -> Tensor:
+    """The sine of t in [0, pi], never below 1e-6."""
+    return ((1 - cosine) * (1 + cosine)).clamp(min=SQUARED_SINE_FLOOR).sqrt()
+
+
+def angle(cosine: Tensor) -> Tensor:
+    """The angle t in (0, pi)."""
+    return torch.atan2(sine(cosine), cosine)
+
+
+def unfold(angle: Tensor) -> Tensor:
+    """The cosine of an angle, continued so that it keeps falling beyond pi (SphereFace, arXiv:1704.08063).
+
+    psi(a) = (-1)^k cos(a) - 2k,  k = floor(a / pi)
+    """
+    turns = torch.floor(angle.detach() / math.pi)
+    return (1 - 2 * (turns % 2)) * torch.cos(angle) - 2 * turns
+
+
+def add_angle(
+    cosine: Tensor, margin: Tensor | float, overflow: Overflow, at_turn: float | None = None
+) -> Tensor:
+    """The value cos(t + margin), and what `overflow` says once t + margin passes pi and it would rise again.
+
+    thmm   c - m sin m, the falling continuation of the ArcFace code
+    easy   no margin at all for t > 90 degrees (jumps up there)
+    clamp  t + m stops at pi: value -1 and no gradient
+    none   cos(t + m) as it is, whose gradient has the wrong sign beyond pi
+
+    `at_turn` is the margin at the angle where t + margin = pi, for a margin that varies with t.
+    """
+    margin = torch.as_tensor(margin, dtype=cosine.dtype, device=cosine.device)
+    shifted = cosine * margin.cos() - sine(cosine) * margin.sin()
+    if overflow == "none":
+        return shifted
+    if overflow == "easy":
+        return torch.where(cosine > 0, shifted, cosine)
+    # A negative margin (ElasticFace, AdaFace) may pass 0 instead: there the cosine stops at 1.
+    shifted = torch.where((margin < 0) & (cosine > margin.cos()), 1.0, shifted)
+    turn = margin if at_turn is None else torch.full_like(margin, at_turn)
+    beyond = cosine - turn * turn.sin() if overflow == "thmm" else -torch.ones_like(cosine)
+    return torch.where((turn > 0) & (cosine <= -turn.cos()), beyond, shifted)
+
+
+def straight_through(cosine: Tensor, modified: Tensor) -> Tensor:
+    """The value of `modified` with the gradient of `cosine`."""
+    return cosine + (modified - cosine).detach()

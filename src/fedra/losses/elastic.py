@@ -1,0 +1,85 @@
+"""ElasticFace: margins drawn from a normal distribution, afresh for every example and step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedra.losses.base import AngularMargin, Cosines, NonNegative, ScaledLoss, ShiftedLoss
+
+Spread = Annotated[float, Field(ge=0, le=0.5)]
+Assignment = Literal["drawn", "sorted", "published"]
+
+
+def drawn_margins(seen: Cosines, mean: float, sigma: float, assignment: Assignment) -> Tensor:
+    """Margins e_i ~ N(mean, sigma^2), one for each example; a generator of None is torch's default one.
+
+    drawn      as they come
+    sorted     the smallest margin to the example nearest its class centre, as the paper means its "+" forms
+    published  what the authors' code does for "+": it applies the inverse of that order
+    """
+    true, generator = seen.true.detach(), seen.generator
+    device = true.device if generator is None else generator.device
+    noise = torch.randn(true.shape, generator=generator, device=device, dtype=true.dtype)
+    margins = mean + sigma * noise.to(true.device)
+    if assignment == "drawn":
+        return margins
+    nearest_first = true.argsort(descending=True, stable=True)
+    rank = nearest_first.argsort() if assignment == "sorted" else nearest_first
+    return margins.sort().values.gather(0, rank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticArcFace(ShiftedLoss):
+    """Random angular margin (ElasticFace-Arc, Boutros et al. 2022, arXiv:2109.09416).
+
+    logit_y = s cos(t_y + e),  e ~ N(m, sigma^2) afresh for every example
+    """
+
+    margin: AngularMargin = 0.5
+    sigma: Spread = 0.05
+    assignment: Assignment = "drawn"
+
+    def curve(self, seen: Cosines) -> Tensor:
+        return self.shift(seen, drawn_margins(seen, self.margin, self.sigma, self.assignment))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticArcFacePlus(ElasticArcFace):
+    """Random angular margin, larger for examples far from their centre (ElasticFace-Arc+, arXiv:2109.09416).
+
+    The margins of a batch are sorted: the nearest example gets the smallest.
+    """
+
+    sigma: Spread = 0.0175
+    assignment: Assignment = "sorted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticCosFace(ScaledLoss):
+    """Random cosine margin (ElasticFace-Cos, Boutros et al. 2022, arXiv:2109.09416).
+
+    logit_y = s (cos t_y - e),  e ~ N(m, sigma^2) afresh for every example
+    """
+
+    margin: NonNegative = 0.35
+    sigma: Spread = 0.05
+    assignment: Assignment = "drawn"
+
+    def true_class(self, seen: Cosines) -> Tensor:
+        return seen.true - drawn_margins(seen, self.margin, self.sigma, self.assignment)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticCosFacePlus(ElasticCosFace):
+    """Random cosine margin, larger for examples far from their centre (ElasticFace-Cos+, arXiv:2109.09416).
+
+    The margins of a batch are sorted: the nearest example gets the smallest.
+    """
+
+    sigma: Spread = 0.02
+    assignment: Assignment = "sorted"

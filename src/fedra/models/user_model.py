@@ -1,0 +1,104 @@
+"""Any nn.Module whose head has a name, seen as `body` and `head`, and given back as it was."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from fedra.core.random import scoped_seed
+from fedra.errors import ConfigError, nearest
+from fedra.models.recogniser import Recogniser, keeps_contract
+
+
+class NamedHead(Recogniser):
+    """A user's module split at its head: `body` is the module with the identity in the head's place."""
+
+    def __init__(self, module: nn.Module, head: str) -> None:
+        whole = deepcopy(module)
+        part = _find(whole, head)
+        whole.set_submodule(head, nn.Identity())
+        super().__init__(whole, part)
+        self.name = head
+        self.training = module.training
+        _need_own_weights(self)
+
+    def unwrap(self) -> nn.Module:
+        """A copy of the user's own module, of its own type and parameter names, with the present weights."""
+        whole = deepcopy(self.body)
+        whole.set_submodule(self.name, deepcopy(self.head))
+        return whole
+
+
+def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None = None) -> Recogniser:
+    """`module` as a body and a head, where `head` is the dotted name of its last submodule, e.g. "fc".
+
+    The module is copied, never changed; one that already keeps the contract is returned as it is. With a
+    batch as `example`, the split is checked at once.
+    """
+    as_is = head == "head" and keeps_contract(module)
+    model = cast(Recogniser, module) if as_is else NamedHead(module, head)
+    if example is not None:
+        check(model, example)
+    return model
+
+
+def check(model: Recogniser, example: Tensor) -> None:
+    """Refuse a model for which head(body(x)) is not what the whole gives on the batch `example`.
+
+    Works on copies in evaluation mode, so neither the model's buffers nor any generator move.
+    """
+    whole = (model.unwrap() if isinstance(model, NamedHead) else deepcopy(model)).eval()
+    split = deepcopy(model).eval()
+    kind, name = type(whole).__name__, getattr(model, "name", "head")
+    where = f"the head '{name}' of {kind}"
+    expected = _run(whole, example, f"the whole {kind}", "give a batch that it accepts")
+    features = _run(split.body, example, f"{kind} without its head '{name}'", "name the layer it calls last")
+    logits = _run(split.head, features, where, "name the layer the model calls last")
+    if logits.shape != expected.shape or not torch.allclose(logits, expected, rtol=1e-4, atol=1e-5):
+        raise ConfigError(
+            f"{where} is not the last thing the model calls, for head(body(x)) is not model(x): "
+            "name the last layer, and leave out what follows it"
+        )
+    if features.ndim != 2 or logits.ndim != 2:
+        raise ConfigError(
+            f"{where} maps features {tuple(features.shape)} to logits {tuple(logits.shape)}: "
+            "both must be (batch, size), so flatten before the head"
+        )
+
+
+def _run(module: nn.Module, inputs: Tensor, what: str, remedy: str) -> Tensor:
+    shape = tuple(inputs.shape)
+    try:
+        with torch.no_grad(), scoped_seed(0):
+            outputs = module(inputs)
+    except Exception as error:  # the user's forward may raise anything
+        raise ConfigError(f"{what} cannot run on inputs of shape {shape} ({error}): {remedy}") from error
+    if not isinstance(outputs, Tensor):
+        raise ConfigError(f"{what} gives a {type(outputs).__name__}, not one tensor: {remedy}")
+    return outputs
+
+
+def _find(module: nn.Module, head: str) -> nn.Module:
+    parts: dict[str, nn.Module] = dict(module.named_modules(remove_duplicate=False))
+    if not head or head not in parts:
+        likely = {name for name, part in parts.items() if isinstance(part, nn.Linear)}
+        names = {*dict(module.named_children()), *likely} - {""}
+        hint = nearest(head, names) if names else "it has none, so put it after a body in an nn.Sequential"
+        raise ConfigError(f"{type(module).__name__} has no submodule '{head}' to use as its head: {hint}")
+    return parts[head]
+
+
+def _need_own_weights(model: NamedHead) -> None:
+    if not list(model.head.parameters()):
+        raise ConfigError(
+            f"the submodule '{model.name}' has no weights: name the layer that makes the logits"
+        )
+    in_body = {id(parameter) for parameter in model.body.parameters()}
+    if any(id(parameter) in in_body for parameter in model.head.parameters()):
+        raise ConfigError(
+            f"the head '{model.name}' of {type(model.body).__name__} shares weights with its body: "
+            "give the head weights of its own"
+        )

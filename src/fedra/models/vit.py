@@ -1,0 +1,128 @@
+"""SL-ViT: a vision transformer for small data sets (Lee, Lee and Song 2021), in FedSoL's form."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedra.errors import ConfigError
+from fedra.models.catalogue import MODELS
+from fedra.models.images import front
+from fedra.models.recogniser import Recogniser
+
+HEAD_WIDTH = 64
+
+
+class ShiftedPatches(nn.Module):
+    """The image and its one-pixel shifts right, left, down and up, stacked on channels and cut to patches."""
+
+    SHIFTS = ((1, -1, 0, 0), (-1, 1, 0, 0), (0, 0, 1, -1), (0, 0, -1, 1))
+
+    def __init__(self, patch: int) -> None:
+        super().__init__()
+        self.patch = patch
+
+    def forward(self, images: Tensor) -> Tensor:
+        stacked = torch.cat([images, *(F.pad(images, shift) for shift in self.SHIFTS)], dim=1)
+        batch, channels, height, width = stacked.shape
+        rows, columns = height // self.patch, width // self.patch
+        grid = stacked.reshape(batch, channels, rows, self.patch, columns, self.patch)
+        return grid.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+
+
+class ClassToken(nn.Module):
+    """Put a learned token before the patches and add learned positions to all."""
+
+    def __init__(self, patches: int, width: int) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, width))
+        self.positions = nn.Parameter(torch.randn(1, patches + 1, width))
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1) + self.positions
+
+
+class LocalityAttention(nn.Module):
+    """softmax(exp(t) q k^T) v with a learned log-temperature t, where no token attends to itself."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.log_temperature = nn.Parameter(torch.tensor(-0.5 * math.log(HEAD_WIDTH)))
+        self.query_key_value = nn.Linear(width, 3 * heads * HEAD_WIDTH, bias=False)
+        self.out = nn.Linear(heads * HEAD_WIDTH, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        split = self.query_key_value(tokens).unflatten(2, (3, self.heads, HEAD_WIDTH))
+        query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
+        scores = query @ key.transpose(-2, -1) * self.log_temperature.exp()
+        itself = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+        weights = scores.masked_fill(itself, -torch.finfo(scores.dtype).max).softmax(dim=-1)
+        mixed: Tensor = self.out((weights @ value).transpose(1, 2).flatten(2))
+        return mixed
+
+
+class TransformerLayer(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention = nn.Sequential(nn.LayerNorm(width), LocalityAttention(width, heads))
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        attended: Tensor = tokens + self.attention(tokens)
+        mixed: Tensor = attended + self.mlp(attended)
+        return mixed
+
+
+class FirstToken(nn.Module):
+    """The class token of (B, tokens, width): the feature (B, width)."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens[:, 0]
+
+
+@MODELS.add("sl-vit")
+def sl_vit(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    resize: bool = True,
+    repeat_grey: bool = False,
+    width: Annotated[int, Field(gt=0)] = 192,
+    depth: Annotated[int, Field(gt=0)] = 9,
+    heads: Annotated[int, Field(gt=0)] = 12,
+) -> Recogniser:
+    """SL-ViT (Lee, Lee and Song 2021): 6,176,275 weights for ten classes of 32x32 colour images.
+
+    The patch side is min(side // 4, 16). With `resize`, sides below 32 are enlarged to 32 as FedSoL's
+    paper says; without it they are kept as its code does. The head is LayerNorm and Linear.
+    """
+    layers, (channels, height, across) = front(
+        "sl-vit", shape, smallest=8, repeat_grey=repeat_grey, enlarge_to=32 if resize else 0
+    )
+    patch = min(height // 4, 16)
+    if height != across or height % patch:
+        raise ConfigError(
+            f"the model 'sl-vit' cannot cut {height}x{across} images into patches of {patch}x{patch}: "
+            "use square images whose side is a multiple of the patch, such as 32 or 64"
+        )
+    pixels = 5 * channels * patch * patch
+    body = nn.Sequential(
+        *layers,
+        ShiftedPatches(patch),
+        nn.LayerNorm(pixels),
+        nn.Linear(pixels, width),
+        ClassToken((height // patch) ** 2, width),
+        *(TransformerLayer(width, heads) for _ in range(depth)),
+        FirstToken(),
+    )
+    return Recogniser(body, nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes)))

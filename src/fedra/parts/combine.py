@@ -1,0 +1,137 @@
+"""Combine rules: how the clients' changes become one. Each is a running fold, robust ones excepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedra.core import tree
+from fedra.core.model import Weights
+from fedra.core.part import Combine
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Upload
+
+
+@dataclass(frozen=True)
+class WeightedMean(Combine):
+    """The mean weighted by the clients' numbers of examples (FedAvg, McMahan et al., AISTATS 2017)."""
+
+    formula: ClassVar[str] = "w_g + sum_k n_k (w_k - w_g) / sum_k n_k"
+    is_plain: ClassVar[bool] = True
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        return _fold(total, upload, upload.delta, upload.examples)
+
+    def finish(self, total: Tree) -> Weights:
+        return Weights(tree.scale(total["delta"], 1 / total["weight"]), _buffers(total))
+
+
+@dataclass(frozen=True)
+class PlainMean(Combine):
+    """The mean in which every client counts the same (the uniform 1/|S| of FedSoL's algorithm 1)."""
+
+    formula: ClassVar[str] = "w_g + 1/|S| sum_k (w_k - w_g)"
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        return _fold(total, upload, upload.delta, 1)
+
+    def finish(self, total: Tree) -> Weights:
+        return Weights(tree.scale(total["delta"], 1 / total["weight"]), _buffers(total))
+
+
+@dataclass(frozen=True)
+class NormalisedMean(Combine):
+    """FedNova's mean: each change divided by its effective number of steps, then stretched by their mean.
+
+    a_k is the effective number of local steps (momentum counted in) and p_k = n_k / sum n
+    (Wang et al., NeurIPS 2020).
+    """
+
+    formula: ClassVar[str] = "w_g + (sum_k p_k a_k) sum_k p_k (w_k - w_g) / a_k"
+    counts_steps: ClassVar[bool] = True
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        folded = _fold(total, upload, tree.scale(upload.delta, 1 / upload.effective_steps), upload.examples)
+        folded["steps"] = total.get("steps", 0.0) + upload.examples * upload.effective_steps
+        return folded
+
+    def finish(self, total: Tree) -> Weights:
+        stretch = total["steps"] / total["weight"]
+        return Weights(tree.scale(total["delta"], stretch / total["weight"]), _buffers(total))
+
+
+@dataclass(frozen=True)
+class Median(Combine):
+    """The median of each coordinate (Yin et al., ICML 2018). It needs all uploads at once."""
+
+    formula: ClassVar[str] = "w_g + median_k (w_k - w_g), per coordinate"
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        return _keep(total, upload)
+
+    def finish(self, total: Tree) -> Weights:
+        return Weights(_each(total["deltas"], _median), _each(total["tracked"], _median))
+
+
+@dataclass(frozen=True)
+class TrimmedMean(Combine):
+    """The mean of each coordinate without its largest and smallest values (Yin et al., ICML 2018)."""
+
+    trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
+    formula: ClassVar[str] = "w_g + mean of (w_k - w_g) without the `trim` share at both ends, per coordinate"
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        return _keep(total, upload)
+
+    def finish(self, total: Tree) -> Weights:
+        return Weights(_each(total["deltas"], self._mean), _each(total["tracked"], self._mean))
+
+    def _mean(self, values: Tensor) -> Tensor:
+        cut = int(self.trim * len(values))
+        return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
+
+
+def _fold(total: Tree, upload: Upload, delta: Params, weight: float) -> Tree:
+    """Running sums of weighted changes and of floating-point buffers; the largest of the whole-number ones."""
+    tracked = {name: value for name, value in upload.buffers.items() if value.is_floating_point()}
+    counters = {name: value for name, value in upload.buffers.items() if not value.is_floating_point()}
+    return {
+        "delta": tree.accumulate(total.get("delta", {}), delta, weight),
+        "tracked": tree.accumulate(total.get("tracked", {}), tracked, upload.examples),
+        "counters": _largest(total.get("counters", {}), counters),
+        "weight": total.get("weight", 0) + weight,
+        "examples": total.get("examples", 0) + upload.examples,
+    }
+
+
+def _buffers(total: Tree) -> Params:
+    tracked: Params = tree.scale(total["tracked"], 1 / total["examples"])
+    return {**tracked, **total["counters"]}
+
+
+def _largest(left: Params, right: Params) -> Params:
+    return {name: torch.maximum(left.get(name, value), value) for name, value in right.items()}
+
+
+def _keep(total: Tree, upload: Upload) -> Tree:
+    return {
+        "deltas": [*total.get("deltas", []), upload.delta],
+        "tracked": [*total.get("tracked", []), upload.buffers],
+    }
+
+
+def _each(values: list[Params], rule: Callable[[Tensor], Tensor]) -> Params:
+    """The rule over the clients, name by name; counters take the largest."""
+    stacks = {name: torch.stack([value[name] for value in values]) for name in values[0]}
+    return {name: rule(s) if s.is_floating_point() else s.amax(dim=0) for name, s in stacks.items()}
+
+
+def _median(values: Tensor) -> Tensor:
+    """The middle value, or the mean of the two middle ones."""
+    ordered = values.sort(dim=0).values
+    return (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2

@@ -1,0 +1,152 @@
+"""Gradient rules: at which point the gradient is taken, and how it is corrected. They nest, outermost first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedra.core import tree
+from fedra.core.part import Algorithm, GradientFunction, GradientRule, Part, Term
+from fedra.core.tree import Params
+from fedra.core.view import View
+from fedra.errors import ConfigError
+
+TINY = 1e-12
+Scope = Literal["all", "head", "body"]
+
+
+class Radius(Part):
+    """The shape of the ball in which the weights are perturbed."""
+
+    def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
+        """The perturbation before its length is set, and the length that `rho` is divided by."""
+        raise TypeError(f"{type(self).__name__} must define direction")
+
+
+@dataclass(frozen=True)
+class FixedRadius(Radius):
+    """A Euclidean ball: the same radius for every parameter."""
+
+    formula: ClassVar[str] = "eps = rho g / ||g||"
+
+    def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
+        return gradient, tree.norm(gradient)
+
+
+@dataclass(frozen=True)
+class WeightRadius(Radius):
+    """A ball scaled by the weights themselves (ASAM, Kwon et al., ICML 2021); biases too unless told not to."""
+
+    eta: float = 0.0
+    bias_scaling: bool = True
+    formula: ClassVar[str] = "eps = rho T^2 g / ||T g||,  T = |w| + eta"
+
+    def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
+        scaled = {name: self._size(name, params[name]) * slope for name, slope in gradient.items()}
+        return {name: self._size(name, params[name]) * slope for name, slope in scaled.items()}, tree.norm(scaled)
+
+    def _size(self, name: str, weight: Tensor) -> Tensor:
+        if name.endswith("bias") and not self.bias_scaling:
+            return torch.ones_like(weight)
+        return weight.detach().abs() + self.eta
+
+
+@dataclass(frozen=True)
+class DriftRadius(Radius):
+    """FedSoL's adaptive radius: larger where a weight has drifted further from the received one.
+
+    `over` is what the drift is normalised over: the first dimension of each tensor (as the authors' code runs),
+    each tensor, or each layer's weight and bias together (as the paper's equation 11 reads). The same rho is
+    not interchangeable between them: "layer" perturbs about ten times less.
+    """
+
+    over: Literal["dim0", "tensor", "layer"] = "dim0"
+    formula: ClassVar[str] = "eps = rho Lambda g / ||g||,  Lambda = |w - w_g| / ||w - w_g||_over"
+
+    def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
+        drift = self.drift(params, view, tuple(gradient))
+        return {name: drift[name] * slope for name, slope in gradient.items()}, tree.norm(gradient)
+
+    def drift(self, params: Params, view: View, names: tuple[str, ...]) -> Params:
+        """Lambda for each parameter."""
+        moved = {name: (params[name].detach() - view.client.origin.params[name]).abs() for name in names}
+        if self.over == "dim0":
+            return {name: F.normalize(value, dim=0, eps=TINY) for name, value in moved.items()}
+        if self.over == "tensor":
+            return {name: value / value.norm().clamp(min=TINY) for name, value in moved.items()}
+        layers = {name: name.rpartition(".")[0] for name in names}
+        sizes = {
+            layer: tree.norm({name: moved[name] for name in names if layers[name] == layer}).clamp(min=TINY)
+            for layer in set(layers.values())
+        }
+        return {name: value / sizes[layers[name]] for name, value in moved.items()}
+
+
+@dataclass(frozen=True)
+class Perturb(GradientRule):
+    """Takes the inner gradient at weights perturbed along a direction: up the objective itself (SAM), or along
+    any term's gradient (FedSoL). Below `floor` the direction is rounding noise and nothing is perturbed.
+    """
+
+    rho: float = 0.1
+    along: Term | None = None
+    radius: Radius = FixedRadius()
+    scope: Scope = "all"
+    floor: float = 0.0
+    formula: ClassVar[str] = "g(w) -> g(w + eps),  eps along the gradient of `along` (of the objective if none)"
+
+    def check(self, algorithm: Algorithm) -> None:
+        if self.scope == "head" and self.along is not None and not self.along.moves_head:
+            raise ConfigError(
+                f"a head-only perturbation along '{self.along.name}' would be exactly no perturbation, because "
+                "that term's gradient with respect to the head is zero: use scope 'all' or 'body'"
+            )
+
+    def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        return inner(tree.add(params, self.perturbation(inner, params, view)))
+
+    def perturbation(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        """eps, over the parameters of `scope`; no gradient flows through it."""
+        if self.along is not None:
+            slope = view.gradient([self.along], params, self.scope)
+        else:
+            slope = tree.select(inner(params), view.names(self.scope))
+        with torch.no_grad():
+            direction, length = self.radius.direction(slope, params, view)
+            wanted = torch.where(length > self.floor, self.rho / length.clamp(min=TINY), 0.0)
+            return tree.scale(direction, wanted)
+
+
+@dataclass(frozen=True)
+class AlsoDescend(GradientRule):
+    """Adds the gradient of another term, taken at the weights themselves or `through` another rule."""
+
+    term: Term
+    weight: float = 1.0
+    through: GradientRule | None = None
+    formula: ClassVar[str] = "g(w) -> g(w) + weight * grad term(w)  [the latter through `through`]"
+
+    def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        def of_term(at: Params) -> Params:
+            return view.gradient([self.term], at)
+
+        # The inner gradient first: the step's training loss and buffers are the objective's.
+        slope = inner(params)
+        other = of_term(params) if self.through is None else self.through.gradient(of_term, params, view)
+        return tree.add(slope, other, self.weight)
+
+
+@dataclass(frozen=True)
+class Clip(GradientRule):
+    """Shortens the gradient to a given Euclidean norm."""
+
+    norm: float = 10.0
+    formula: ClassVar[str] = "g -> g min(1, norm / ||g||)"
+
+    def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        slope = inner(params)
+        return tree.scale(slope, (self.norm / tree.norm(slope).clamp(min=TINY)).clamp(max=1.0))

@@ -1,0 +1,47 @@
+"""One client after the other in this process: the reference, and the one to debug with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from fedra.core.evaluate import Counts, count, portions
+from fedra.core.job import Job, run_client
+from fedra.core.model import Weights
+from fedra.core.tree import Tree
+from fedra.runners.base import Result, Runner, threads
+
+
+class SequentialRunner:
+    """See `sequential`."""
+
+    def __init__(self, job: Job, threads: int) -> None:
+        self._job = job
+        self._threads = threads
+
+    def train(
+        self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
+    ) -> Iterator[Result]:
+        for client in cohort:
+            with threads(self._threads):
+                new_memory, upload = run_client(self._job, round, client, origin, received, memory(client))
+            yield Result(client, new_memory, upload)
+
+    def evaluate(self, weights: Weights) -> Counts:
+        job = self._job
+        assert job.test is not None, "the job has no test set"
+        weights = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
+        with threads(self._threads):
+            return Counts.total(
+                count(job.model, weights, job.test, job.classes, *portion) for portion in portions(len(job.test))
+            )
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def sequential(job: Job, *, threads: Annotated[int, Field(ge=1)] = 1) -> Runner:
+    """One client after the other in this process, on a fixed number of threads."""
+    return SequentialRunner(job, threads)

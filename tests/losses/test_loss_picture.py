@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fedra.errors import ConfigError
+from fedra.losses import LOSSES
+from fedra.losses.picture import draw, margins
+
+
+def test_pictures_are_written_whole(tmp_path: Path) -> None:
+    draw(["arcface", "elastic-arcface-plus", "sphereface", "uniface"], tmp_path / "curves.png")
+    margins(tmp_path / "margins.png")
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["curves.png", "margins.png"]
+    for path in tmp_path.iterdir():
+        with Image.open(path) as image:
+            image.load()
+            assert image.width > 1000
+            assert len(set(image.convert("L").getdata() if not hasattr(image, "get_flattened_data") else image.convert("L").get_flattened_data())) > 20
+
+
+def test_every_loss_can_be_drawn(tmp_path: Path) -> None:
+    draw(list(LOSSES), tmp_path / "all.svg")
+    text = (tmp_path / "all.svg").read_text()
+    assert text.count("<path") > 2 * len(LOSSES)
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="end its name in"):
+        draw(["arcface"], tmp_path / "curves.doc")
+    with pytest.raises(ConfigError, match="does not exist"):
+        margins(tmp_path / "missing" / "margins.png")
+    with pytest.raises(ConfigError, match="there is no loss 'arkface'"):
+        draw(["arkface"], tmp_path / "curves.png")
+    with pytest.raises(ConfigError, match="at least one loss"):
+        draw([], tmp_path / "curves.png")
+    assert not list(tmp_path.iterdir())
