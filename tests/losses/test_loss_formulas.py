@@ -146,6 +146,20 @@ def test_softmax_is_the_plain_inner_product() -> None:
     torch.testing.assert_close(LOSSES["softmax"]()(features, weight, labels), wanted)
 
 
+@pytest.mark.parametrize("overflow", ["easy", "clamp", "none"])
+def test_combined_overflow_rules_for_a_stretched_angle(overflow: str) -> None:
+    loss = LOSSES["combined"](m1=1.4, m2=0.3, m3=0.1, overflow=overflow, scale=1.0)
+    angles = np.linspace(0.01, 3.13, 50)
+    cosine = torch.tensor(np.stack([np.cos(angles), 0 * angles], axis=1))
+    actual = loss.logits(cosine, torch.zeros(50, dtype=torch.long))[:, 0]
+    for t, value in zip(angles, actual.tolist(), strict=True):
+        stretched = 1.4 * t + 0.3
+        wanted = math.cos(min(stretched, math.pi) if overflow == "clamp" else stretched)
+        if overflow == "easy" and t >= math.pi / 2:
+            wanted = math.cos(t)
+        assert value == pytest.approx(wanted - 0.1, abs=1e-9)
+
+
 def softplus(z: float) -> float:
     return max(z, 0.0) + math.log1p(math.exp(-abs(z)))
 
@@ -171,12 +185,13 @@ def test_binary_losses_follow_the_formula(name: str) -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 10, 10_000])
-def test_sphereface2_starts_with_balanced_pulls(classes: int) -> None:
-    loss = LOSSES["sphereface2"](scale=20.0, margin=0.3)
+@pytest.mark.parametrize(("scale", "margin"), [(20.0, 0.3), (64.0, 0.4)])
+def test_sphereface2_starts_with_balanced_pulls(classes: int, scale: float, margin: float) -> None:
+    loss = LOSSES["sphereface2"](scale=scale, margin=margin)
     bias = loss.initial_bias(classes)
     g = 2 * 0.5**3 - 1
-    positive = 0.7 / (1 + math.exp(20 * (g - 0.3) + bias))
-    negative = 0.3 * max(classes - 1, 1) / (1 + math.exp(-(20 * (g + 0.3) + bias)))
+    positive = 0.7 / (1 + math.exp(scale * (g - margin) + bias))
+    negative = 0.3 * max(classes - 1, 1) / (1 + math.exp(-(scale * (g + margin) + bias)))
     assert positive == pytest.approx(negative, rel=1e-6)
 
 

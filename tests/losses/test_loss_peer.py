@@ -13,6 +13,7 @@ from fedra.losses import ArcFace, CircleLoss, CosFace, SphereFace
 peer = pytest.importorskip("pytorch_metric_learning.losses", reason="pytorch-metric-learning is not installed")
 reducers = pytest.importorskip("pytorch_metric_learning.reducers")
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # the peer warns about its own use of numpy
 CLASSES, DIMENSION = 7, 4
 
 

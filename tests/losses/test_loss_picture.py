@@ -18,7 +18,7 @@ def test_pictures_are_written_whole(tmp_path: Path) -> None:
         with Image.open(path) as image:
             image.load()
             assert image.width > 1000
-            assert len(set(image.convert("L").getdata() if not hasattr(image, "get_flattened_data") else image.convert("L").get_flattened_data())) > 20
+            assert len(image.convert("L").getcolors()) > 20
 
 
 def test_every_loss_can_be_drawn(tmp_path: Path) -> None:

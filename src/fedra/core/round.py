@@ -191,23 +191,42 @@ def broadcast(algorithm: Algorithm, server: Server) -> Tree:
     return {name: value for name, value in sent.items() if value}
 
 
-@torch.no_grad()
-def server_update(algorithm: Algorithm, server: Server, uploads: Iterable[Upload], population: Population) -> Server:
-    """The server after a round: a running fold over the uploads, the average, then every part's last word.
+class Fold:
+    """A round on the server: a running fold over uploads, the average, then every part's last word.
 
-    Buffers (running statistics) follow one rule whatever the algorithm: floating-point ones are averaged with
-    the weights of the combine rule, whole numbers (counters) take the largest.
+    Buffers (running statistics) follow one rule whatever the algorithm: floating-point ones are averaged by the
+    clients' numbers of examples (or by a robust combine rule), whole numbers (counters) take the largest.
     """
-    parts = algorithm.parts()
-    combined = algorithm.combine.start()
-    totals: dict[str, Tree] = {name: {} for name in parts}
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm = algorithm
+        self._parts = algorithm.parts()
+        self._combined = algorithm.combine.start()
+        self._totals: dict[str, Tree] = {name: {} for name in self._parts}
+        self.uploads = 0
+
+    @torch.no_grad()
+    def add(self, upload: Upload) -> None:
+        """Fold in one upload, which is not needed any more after it."""
+        self._combined = self._algorithm.combine.add(self._combined, upload)
+        for name, part in self._parts.items():
+            self._totals[name] = part.collect(self._totals[name], upload)
+        self.uploads += 1
+
+    @torch.no_grad()
+    def finish(self, server: Server, population: Population) -> Server:
+        """The server after the round; at least one upload must have come."""
+        change = self._algorithm.combine.finish(self._combined)
+        params = tree.add(server.weights.params, change.params)
+        result = Server(Weights(params, {**server.weights.buffers, **change.buffers}), server.memory)
+        for name, part in self._parts.items():
+            result = part.finish_round(server, result, self._totals[name], population)
+        return result
+
+
+def server_update(algorithm: Algorithm, server: Server, uploads: Iterable[Upload], population: Population) -> Server:
+    """The server after a round with these uploads."""
+    fold = Fold(algorithm)
     for upload in uploads:
-        combined = algorithm.combine.add(combined, upload)
-        for name, part in parts.items():
-            totals[name] = part.collect(totals[name], upload)
-    change = algorithm.combine.finish(combined)
-    params = tree.add(server.weights.params, change.params)
-    result = Server(Weights(params, {**server.weights.buffers, **change.buffers}), server.memory)
-    for name, part in parts.items():
-        result = part.finish_round(server, result, totals[name], population)
-    return result
+        fold.add(upload)
+    return fold.finish(server, population)

@@ -6,11 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from fedra.data.dataset import Dataset
-from fedra.errors import ConfigError, DataError, nearest
-from fedra.registry import Field, Registry, fields
+from fedra.errors import DataError
+from fedra.registry import Registry
 
 DATASETS = Registry("dataset")
 
@@ -28,15 +26,7 @@ def data_root() -> Path:
 def load(name: str, *, root: Path | str | None = None, **settings: Any) -> Dataset:
     """The dataset `name`, read from `root` (downloaded there when missing); `settings` are its own fields."""
     loader = DATASETS[name]
-    known = fields(loader)
-    for setting in settings:
-        if setting not in known:
-            help_ = nearest(setting, known) if known else "it has no fields"
-            raise ConfigError(f"the dataset '{name}' has no field '{setting}': {help_}")
-    for field in known.values():
-        if field.required and field.name not in settings:
-            raise ConfigError(f"the dataset '{name}' needs the field '{field.name}': give it a value")
-    checked = {key: _checked(name, known[key], value) for key, value in settings.items()}
+    checked = DATASETS.settings(name, settings)
     folder = data_root() if root is None else Path(root).expanduser()
     try:
         dataset: Dataset = loader(folder, **checked)
@@ -45,12 +35,3 @@ def load(name: str, *, root: Path | str | None = None, **settings: Any) -> Datas
         raise DataError(f"the dataset '{name}' cannot be read ({reason}): check the file's rights") from error
     return dataset
 
-
-def _checked(dataset: str, field: Field, value: Any) -> Any:
-    try:
-        return TypeAdapter(field.annotation).validate_python(value)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise ConfigError(
-            f"the dataset '{dataset}' cannot use {field.name} = {value!r}: {reason[:1].lower()}{reason[1:]}"
-        ) from None

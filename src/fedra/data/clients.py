@@ -14,7 +14,7 @@ from fedra.core.batches import Examples, Transform
 
 @dataclass(frozen=True)
 class PooledClients:
-    """Clients that share one pool of examples, each by the rows it owns: memory is the pool's, whatever their number."""
+    """Clients that share one pool of examples, each by its rows: memory is the pool's, whatever their number."""
 
     pool: Examples
     rows: Sequence[Tensor]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated
 
 import torch
@@ -45,7 +44,6 @@ class CVM(CurvedLoss):
         return seen.values + self.m2 * seen.values.square()
 
 
-@cache
 def turning_margin(m1: float, m2: float) -> float:
     """f(t*) = pi - t*, with t* the only root of t + f(t) = pi: t + f(t) rises everywhere, since m1 < 1."""
     low, high = 0.0, math.pi

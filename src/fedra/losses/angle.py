@@ -63,9 +63,7 @@ def unfold(angle: Tensor) -> Tensor:
     return (1 - 2 * (turns % 2)) * torch.cos(angle) - 2 * turns
 
 
-def add_angle(
-    cosine: Tensor, margin: Tensor | float, overflow: Overflow, at_turn: float | None = None
-) -> Tensor:
+def add_angle(cosine: Tensor, margin: Tensor | float, overflow: Overflow, at_turn: float | None = None) -> Tensor:
     """The value cos(t + margin), and what `overflow` says once t + margin passes pi and it would rise again.
 
     thmm   c - m sin m, the falling continuation of the ArcFace code

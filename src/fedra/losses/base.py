@@ -8,6 +8,7 @@ A loss is a frozen dataclass of numbers. What changes during training is passed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
@@ -19,11 +20,11 @@ from torch import Tensor
 
 from fedra.errors import ConfigError
 from fedra.losses.angle import Overflow, add_angle, cosine, straight_through, working_dtype
-from fedra.losses.checks import check_finite, check_range, check_settings, check_shapes
+from fedra.losses.checks import check_cosines, check_finite, check_range, check_settings, check_shapes
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-AngularMargin = Annotated[float, Field(ge=0, le=1.58)]  # up to 90 degrees
+AngularMargin = Annotated[float, Field(ge=0, le=math.pi / 2)]
 Rate = Annotated[float, Field(gt=0, le=1)]
 GradMode = Literal["exact", "straight-through"]
 Tensors = dict[str, Tensor]
@@ -104,9 +105,7 @@ class AngularLoss:
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """The mean loss of features (B, d) with class weights (C, d) and labels (B,)."""
-        return self.per_example(
-            features, weight, labels, state=state, learned=learned, generator=generator
-        ).mean()
+        return self.per_example(features, weight, labels, state=state, learned=learned, generator=generator).mean()
 
     def per_example(
         self,
@@ -144,7 +143,7 @@ class AngularLoss:
         losses = self._finite(self.losses(seen), features, weight)
         with torch.no_grad():
             after = self.remember(seen, real)
-        return losses, {name: after[name].detach().to(state[name].dtype) for name in state}
+        return losses, {name: value.detach().to(state[name].dtype) for name, value in after.items()}
 
     def logits(
         self,
@@ -157,10 +156,11 @@ class AngularLoss:
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """The logits (B, C) the loss sees; a label of -1 means that no column is the true class."""
+        check_cosines(type(self).__name__, cosine, labels)
+        if self.check:
+            check_range(type(self).__name__, labels, cosine.shape[1], least=-1)
         values = cosine.to(working_dtype(cosine))
-        return self.outputs(
-            Cosines(values, labels.long(), None, norms, state or {}, learned or {}, generator)
-        )
+        return self.outputs(Cosines(values, labels.long(), None, norms, state or {}, learned or {}, generator))
 
     def init_state(self, weight: Tensor | None = None) -> Tensors:
         """The running statistics before the first step; some have the shape of the class weights."""

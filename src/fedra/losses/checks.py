@@ -36,15 +36,10 @@ def check_shapes(loss: str, features: Tensor, weight: Tensor, labels: Tensor, le
     """Shapes and types, which cost nothing to look at."""
     shapes = [tuple(it.shape) for it in (features, weight, labels)]
     if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
-        raise ConfigError(
-            f"{loss} takes features (B, d) and class weights (C, d), not {shapes[0]} and {shapes[1]}"
-        )
+        raise ConfigError(f"{loss} takes features (B, d) and class weights (C, d), not {shapes[0]} and {shapes[1]}")
     if shapes[2] != shapes[0][:1] or not shapes[2][0]:
-        raise ConfigError(
-            f"{loss} takes one label per feature, not labels {shapes[2]} for features {shapes[0]}"
-        )
-    if labels.dtype not in INTEGERS:
-        raise ConfigError(f"{loss} takes integer labels, not {labels.dtype}: pass labels.long()")
+        raise ConfigError(f"{loss} takes one label per feature, not labels {shapes[2]} for features {shapes[0]}")
+    _check_integers(loss, labels)
     if len(weight) < least_classes:
         raise ConfigError(
             f"{loss} over {len(weight)} class is constant, whatever the features are: use {least_classes} "
@@ -52,14 +47,25 @@ def check_shapes(loss: str, features: Tensor, weight: Tensor, labels: Tensor, le
         )
 
 
-def check_range(loss: str, labels: Tensor, classes: int) -> None:
-    """Every label names one of the classes."""
+def check_cosines(loss: str, cosine: Tensor, labels: Tensor) -> None:
+    """Shapes and types of the inputs of `logits`."""
+    if cosine.dim() != 2 or tuple(labels.shape) != tuple(cosine.shape[:1]) or not len(labels):
+        shapes = f"{tuple(cosine.shape)} and {tuple(labels.shape)}"
+        raise ConfigError(f"{loss} takes cosines (B, C) and labels (B,), not {shapes}")
+    _check_integers(loss, labels)
+
+
+def _check_integers(loss: str, labels: Tensor) -> None:
+    if labels.dtype not in INTEGERS:
+        raise ConfigError(f"{loss} takes integer labels, not {labels.dtype}: pass labels.long()")
+
+
+def check_range(loss: str, labels: Tensor, classes: int, least: int = 0) -> None:
+    """Every label names one of the classes, or `least`."""
     low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= classes:
-        wrong = low if low < 0 else high
-        raise ConfigError(
-            f"label {wrong} has no class weight: {loss} got {classes} classes, 0 to {classes - 1}"
-        )
+    if low < least or high >= classes:
+        wrong = low if low < least else high
+        raise ConfigError(f"label {wrong} has no class weight: {loss} got {classes} classes, 0 to {classes - 1}")
 
 
 def check_finite(loss: str, losses: Tensor, features: Tensor, weight: Tensor) -> None:

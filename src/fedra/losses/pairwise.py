@@ -154,8 +154,8 @@ class UniTSFace(ScaledLoss):
     def sample_losses(self, seen: Cosines) -> Tensor:
         """(B,): the sample-to-sample part, zero for an example whose class has no memory yet."""
         pairs, known = self.pairs(seen)
-        margins = torch.where(seen.is_true, self.sample_margin, 0.0)
-        logits = self.scale * (pairs.values - margins) - seen.kept("threshold") - seen.trained("bias")
+        shifted = torch.where(seen.is_true, pairs.values - self.sample_margin, pairs.values)
+        logits = self.scale * shifted - seen.kept("threshold") - seen.trained("bias")
         absent = torch.where(seen.is_true, math.inf, -math.inf)
         losses = binary_losses(torch.where(known, logits, absent), seen.is_true)
         return torch.where((known & seen.is_true).any(dim=1), losses, 0.0)

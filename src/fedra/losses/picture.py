@@ -55,9 +55,7 @@ def draw(names: Sequence[str], path: Path | str) -> None:
         }
         for axes, line in ((left, value), (right, slope)):
             axes.plot(degrees, _broken_at_jumps(line), label=name, **style)
-    left.plot(
-        degrees, np.cos(np.radians(degrees)), color=INK, linewidth=1, linestyle=(0, (4, 3)), label="cos t"
-    )
+    left.plot(degrees, np.cos(np.radians(degrees)), color=INK, linewidth=1, linestyle=(0, (4, 3)), label="cos t")
     right.plot(degrees, -np.sin(np.radians(degrees)), color=INK, linewidth=1, linestyle=(0, (4, 3)))
     _dress(left, "true-class logit / scale", "angle to the own class (degrees)", 180)
     _dress(right, "its slope, by radian", "angle to the own class (degrees)", 180)
@@ -91,9 +89,7 @@ def margins(path: Path | str) -> None:
         _draw_boundary(axes, losses)
         axes.set_title(f"{'abcdef'[index]})  {title}", fontsize=11, color=INK, loc="left")
     patches = [Patch(color=FIRST), Patch(color=GREY), Patch(color=SECOND)]
-    figure.legend(
-        patches, ["class 1", "margin", "class 2"], loc="outside lower center", ncols=3, frameon=False
-    )
+    figure.legend(patches, ["class 1", "margin", "class 2"], loc="outside lower center", ncols=3, frameon=False)
     _save(figure, path)
 
 

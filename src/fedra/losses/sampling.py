@@ -34,13 +34,9 @@ class PartialFC:
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
-            raise ConfigError(
-                f"PartialFC cannot take rate={self.rate!r}: a share of the classes lies in (0, 1]"
-            )
+            raise ConfigError(f"PartialFC cannot take rate={self.rate!r}: a share of the classes lies in (0, 1]")
 
-    def __call__(
-        self, labels: Tensor, *, classes: int, generator: torch.Generator | None = None
-    ) -> ClassSample:
+    def __call__(self, labels: Tensor, *, classes: int, generator: torch.Generator | None = None) -> ClassSample:
         """Draw without replacement; `generator` None is torch's default generator."""
         present = torch.unique(labels)
         if len(present) and not 0 <= int(present[0]) <= int(present[-1]) < classes:

@@ -33,9 +33,7 @@ class Stateful(nn.Module):
         learned = dict(self.learned.items())
         if not self.training:
             return self.loss(features, weight, labels, state=self.state, learned=learned, generator=generator)
-        losses, state = self.loss.step(
-            features, weight, labels, self.state, learned=learned, generator=generator
-        )
+        losses, state = self.loss.step(features, weight, labels, self.state, learned=learned, generator=generator)
         for name, value in state.items():
             self.get_buffer(name).copy_(value)
         return losses.mean()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
-
 from fedra.core.random import scoped_seed
-from fedra.errors import ConfigError, nearest
+from fedra.errors import ConfigError
 from fedra.models.recogniser import Recogniser, keeps_contract
-from fedra.registry import Field, Registry, fields
+from fedra.registry import Registry
 
 MODELS = Registry("model")
 
@@ -20,7 +18,7 @@ def build(name: str, shape: tuple[int, ...], classes: int, *, seed: int, **setti
     The caller's global generator is left as it was.
     """
     function = MODELS[name]
-    checked = _checked(name, fields(function), settings)
+    checked = MODELS.settings(name, settings)
     if not shape or min(shape) < 1:
         raise ConfigError(
             f"the model '{name}' cannot read examples of shape {shape}: every size must be >= 1"
@@ -36,16 +34,3 @@ def build(name: str, shape: tuple[int, ...], classes: int, *, seed: int, **setti
         )
     return cast(Recogniser, model)
 
-
-def _checked(name: str, known: dict[str, Field], settings: dict[str, Any]) -> dict[str, Any]:
-    checked = {}
-    for setting, value in settings.items():
-        if setting not in known:
-            hint = nearest(setting, known) if known else "it has none"
-            raise ConfigError(f"the model '{name}' has no setting '{setting}': {hint}")
-        try:
-            checked[setting] = TypeAdapter(known[setting].annotation).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise ConfigError(f"the model '{name}' cannot use {setting} = {value!r}: {reason}") from None
-    return checked

@@ -54,7 +54,7 @@ class ProcessRunner:
         self._context: Any = multiprocessing.get_context(start_method)
         if start_method != "fork":  # a fork sees our pages as they are; a spawned worker is handed shared ones
             for tensor in job.tensors():
-                tensor.share_memory_()
+                tensor.share_memory_()  # type: ignore[no-untyped-call]
         start = job.model.weights()
         # Contiguous copies in shared memory: workers arrange them as every runner does.
         self._weights = Weights(_shared(start.params), _shared(start.buffers))
@@ -219,7 +219,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def _shared(values: Params) -> Params:
-    return {name: value.contiguous().cpu().share_memory_() for name, value in values.items()}
+    return {name: value.contiguous().cpu().share_memory_() for name, value in values.items()}  # type: ignore[no-untyped-call]
 
 
 def default_workers() -> int:
@@ -229,7 +229,8 @@ def default_workers() -> int:
 
 def default_start_method() -> Literal["fork", "spawn"]:
     """Fork where it is quick and safe: on Linux, and before CUDA is in use."""
-    return "fork" if sys.platform == "linux" and not torch.cuda.is_initialized() else "spawn"
+    cuda_in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return "fork" if sys.platform == "linux" and not cuda_in_use else "spawn"
 
 
 def processes(

@@ -7,15 +7,14 @@ nothing but its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from fedra.errors import ConfigError, DataError, FedraError, nearest
-from fedra.registry import Registry, fields
+from fedra.errors import ConfigError, DataError, FedraError
+from fedra.registry import Registry
 
 Indices = NDArray[np.int64]
 Concentration = Annotated[float, Field(ge=1e-6, le=1e6)]
@@ -49,7 +48,7 @@ def split(
     if seed < 0:
         raise ConfigError(f"the partition seed is {seed}: choose zero or a positive integer")
     partition = PARTITIONS[name]
-    checked = _checked_settings(name, partition, settings)
+    checked = PARTITIONS.settings(name, settings)
     parts: list[Indices] = partition(labels, clients or 0, seed, owners, **checked)
     _prove(name, parts, len(labels), covering=not checked.get("drop_remainder", False))
     return parts
@@ -83,21 +82,6 @@ def _integers(values: ArrayLike, what: str) -> Indices:
             "give a non-empty vector of integers, zero or above"
         )
     return array.astype(np.int64)
-
-
-def _checked_settings(name: str, partition: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
-    known = fields(partition)
-    checked = {}
-    for field, value in settings.items():
-        if field not in known:
-            help_ = nearest(field, known) if known else "it has no fields"
-            raise ConfigError(f"the partition '{name}' has no field '{field}': {help_}")
-        try:
-            checked[field] = TypeAdapter(known[field].annotation).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise ConfigError(f"the partition '{name}' cannot take {field}={value!r}: {reason}") from None
-    return checked
 
 
 def _prove(name: str, parts: list[Indices], examples: int, covering: bool) -> None:
