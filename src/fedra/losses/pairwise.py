@@ -70,10 +70,10 @@ class SphereFace2(ScaledLoss):
         """The bias at which positives and negatives pull equally on features at 90 degrees."""
         odds = self.positive_share / ((1 - self.positive_share) * max(classes - 1, 1))
         start = 2 * math.pow(0.5, self.power) - 1
-        gap, rest = 4 * odds * math.exp(-2 * self.scale * self.margin), 1 - odds
-        root = math.sqrt(rest**2 + gap)
+        log_gap, rest = math.log(4 * odds) - 2 * self.scale * self.margin, 1 - odds
+        root = math.sqrt(rest**2 + math.exp(log_gap))
         # rest + root, rewritten where it would cancel (few classes make rest negative)
-        log_sum = math.log(rest + root) if rest > 0 else math.log(gap) - math.log(root - rest)
+        log_sum = math.log(rest + root) if rest > 0 else log_gap - math.log(root - rest)
         return math.log(2 * odds) - self.scale * (start + self.margin) - log_sum
 
     def similarity(self, cosine: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def margins(path: Path | str) -> None:
         ),
         ("CosFace", (CosFace(),)),
         ("CVM", (CVM(),)),
-        ("adaptive margin (thin: ArcFace)", (adaptive, ArcFace(margin=adaptive.m2))),
+        ("adaptive margin", (adaptive,)),
     )
     for index, (title, losses) in enumerate(panels):
         axes = figure.add_subplot(grid[index // 3, 1 + index % 3])

@@ -19,11 +19,11 @@ TARGETS = np.repeat(np.arange(4), 10)
     [
         ("dirichlt", {}, "no partition 'dirichlt': did you mean 'dirichlet'"),
         ("dirichlet", {"alpa": 1.0}, "no field 'alpa': did you mean 'alpha'"),
-        ("dirichlet", {"alpha": -1.0}, "cannot take alpha=-1.0"),
-        ("dirichlet", {"alpha": float("nan")}, "cannot take alpha=nan"),
-        ("shards", {"shards": 0}, "cannot take shards=0"),
-        ("quantity", {"law": "zipf"}, "cannot take law='zipf'"),
-        ("one-class", {"alpha": 1.0}, "no field 'alpha': it has no fields"),
+        ("dirichlet", {"alpha": -1.0}, "cannot use alpha = -1.0"),
+        ("dirichlet", {"alpha": float("nan")}, "cannot use alpha = nan"),
+        ("shards", {"shards": 0}, "cannot use shards = 0"),
+        ("quantity", {"law": "zipf"}, "cannot use law = 'zipf'"),
+        ("one-class", {"alpha": 1.0}, "no field 'alpha': it has none"),
     ],
 )
 def test_wrong_names_and_values_are_told(name: str, fields: dict[str, Any], sentence: str) -> None:

@@ -1,0 +1,1 @@
+"""Configuration, the run, its folder, its checkpoint and its pictures."""

@@ -1,0 +1,137 @@
+"""A run's state on disk: tensors and JSON only, and never half of one.
+
+A checkpoint is a manifest that names its files. New files are written under names of their own, then the manifest
+is replaced by a rename, which is the one moment at which the checkpoint changes; files that no manifest names
+are swept afterwards. Clients whose memory did not change keep their files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from fedra.core import tree
+from fedra.core.model import Weights
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Server
+from fedra.errors import RunError
+from fedra.experiment.training import State
+
+MANIFEST = "manifest.json"
+
+
+class Checkpoint:
+    """The checkpoint of one run, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._clients: dict[str, str] = {}
+
+    def exists(self) -> bool:
+        return (self._folder / MANIFEST).exists()
+
+    def save(self, state: State) -> None:
+        """Write the state; whatever happens meanwhile, the old checkpoint or the new one is there whole."""
+        (self._folder / "clients").mkdir(parents=True, exist_ok=True)
+        names = {"server": self._write(f"server-{state.round:06d}.safetensors", _server_tree(state.server))}
+        for client in sorted(state.changed):
+            name = f"clients/{client:07d}-{state.round:06d}.safetensors"
+            self._clients[str(client)] = self._write(name, state.memory[client])
+        manifest = {"version": 1, "round": state.round, **names, "clients": self._clients}
+        write_atomically(self._folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+        state.changed.clear()
+        self._sweep(set(self._clients.values()) | set(names.values()))
+
+    def load(self, server: Server) -> State:
+        """The state of the last checkpoint; `server` is a fresh one, to compare names and shapes with."""
+        manifest = self._manifest()
+        found = self._read(manifest["server"])
+        _compare(_server_tree(server), found, self._folder / manifest["server"].partition("#")[0])
+        restored = Server(Weights(found["params"], found.get("buffers", {})), found.get("memory", {}))
+        memory = {int(client): self._read(name) for client, name in manifest["clients"].items()}
+        self._clients = dict(manifest["clients"])
+        return State(manifest["round"], restored, memory)
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self._folder / MANIFEST
+        try:
+            manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            manifest["round"], manifest["server"], manifest["clients"]
+        except FileNotFoundError:
+            raise RunError(f"there is no checkpoint in '{self._folder}': run again without --resume") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"the checkpoint manifest '{path}' is damaged ({error}): start the run anew") from None
+        return manifest
+
+    def _write(self, name: str, values: Tree) -> str:
+        """Save a tree and return its name with a checksum."""
+        flat = {path: value.detach().cpu().contiguous() for path, value in tree.flatten(values).items()}
+        data = safetensors.torch.save(flat)
+        write_atomically(self._folder / name, data)
+        return f"{name}#{hashlib.sha256(data).hexdigest()[:32]}"
+
+    def _read(self, entry: str) -> Tree:
+        name, _, digest = entry.partition("#")
+        path = self._folder / name
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RunError(f"the checkpoint file '{path}' cannot be read ({error}): start the run anew") from None
+        if hashlib.sha256(data).hexdigest()[:32] != digest:
+            raise RunError(f"the checkpoint file '{path}' is damaged (its checksum differs): start the run anew")
+        return tree.unflatten(safetensors.torch.load(data))
+
+    def _sweep(self, entries: set[str]) -> None:
+        wanted = {entry.partition("#")[0] for entry in entries}
+        for path in (*self._folder.glob("*.safetensors*"), *self._folder.glob("clients/*.safetensors*")):
+            if str(path.relative_to(self._folder).as_posix()) not in wanted:
+                path.unlink(missing_ok=True)
+
+
+def _server_tree(server: Server) -> Tree:
+    return {"params": server.weights.params, "buffers": server.weights.buffers, "memory": server.memory}
+
+
+def _compare(expected: Tree, found: Tree, path: Path) -> None:
+    left, right = tree.flatten(expected), tree.flatten(found)
+    for name in left.keys() | right.keys():
+        ours, theirs = left.get(name), right.get(name)
+        if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or ours.shape != theirs.shape:
+            raise RunError(
+                f"the checkpoint '{path}' does not fit this configuration ('{name}' differs): "
+                "resume with the configuration it was made with"
+            )
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write under a temporary name, then rename: readers see the old file or the new one, never a part."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def save_model(path: Path, weights: Weights, about: dict[str, Any]) -> None:
+    """The model as safetensors. All metadata are one JSON string: several keys would be written in random order."""
+    flat: Params = {**weights.params, **weights.buffers}
+    flat = {name: value.detach().cpu().contiguous() for name, value in flat.items()}
+    write_atomically(path, safetensors.torch.save(flat, {"fedra": json.dumps(about, sort_keys=True)}))
+
+
+def load_model(path: Path) -> tuple[Params, dict[str, Any]]:
+    """The tensors of a saved model, and what was written about them."""
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("fedra", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunError(f"the model file '{path}' cannot be read ({error})") from None

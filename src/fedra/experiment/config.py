@@ -1,0 +1,276 @@
+"""The configuration of a run: TOML files and overrides, checked, with every default filled in.
+
+Sections with a `name` take the fields of whatever that name stands for (a data set, a partition, a model, an
+algorithm, a runner); everything else is listed here.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedra.errors import ConfigError, nearest
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A table of the configuration; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Named(BaseModel):
+    """A table that names something and sets its fields."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields of what is named."""
+        return dict(self.model_extra or {})
+
+
+class Data(Named):
+    """Which data set, and how its batches are augmented; other keys are the loader's own fields."""
+
+    name: str = Field("digits", description="a name of `fedra list datasets`")
+    augment: Literal["none", "paper"] | tuple[str, ...] = Field(
+        "none", description="'paper' for what the set's papers use, or a list of crop, flip, cutout, reflect-crop"
+    )
+
+
+class Partition(Named):
+    """How the training examples are given to clients; other keys are the partition's own fields."""
+
+    name: str = Field("iid", description="a name of `fedra list partitions`")
+    clients: int | None = Field(10, ge=1, description="how many; natural partitions may leave it out")
+    seed: int = Field(0, ge=0, description="seeds the split alone, apart from training")
+
+
+class Model(Named):
+    """Which network; other keys are its own fields."""
+
+    name: str = Field("fedavg-cnn", description="a name of `fedra list models`")
+    projection: int | None = Field(
+        None, ge=1, description="width of a two-layer projection between body and head, as MOON's paper has it"
+    )
+
+
+class Algorithm(Named):
+    """Which algorithm; other keys are its fields, and `plus` joins more parts or algorithms to it."""
+
+    name: str = Field("fedavg", description="a name of `fedra list methods`, or module:function for your own")
+    plus: tuple[str | dict[str, Any], ...] = Field(
+        (), description="parts or algorithms to add, such as ['fedsam', { name = 'server-adam', lr = 0.1 }]"
+    )
+
+
+class Local(Section):
+    """How a client trains."""
+
+    epochs: int = Field(1, ge=1, description="passes over the client's data in a round")
+    batch: int | None = Field(50, ge=1, description="examples per step; 'all' (in TOML: 0) for the whole client")
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="the local optimiser")
+    lr: float = Field(0.01, gt=0, description="its learning rate in the first round")
+    lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the rate after every round")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of SGD; fresh for each client and round")
+    weight_decay: float = Field(0.0, ge=0, description="added to the gradient at the unperturbed weights")
+    drop_last: bool = Field(False, description="leave out an epoch's incomplete last batch")
+
+
+class Cohort(Section):
+    """Which clients take part in a round."""
+
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients; at least one takes part")
+    sampling: Literal["keyed", "legacy"] = Field(
+        "keyed", description="'legacy' draws as FedSoL's code does: NumPy's old generator seeded with the round"
+    )
+
+
+class Runner(Named):
+    """Where clients are trained; other keys are the runner's own fields."""
+
+    name: str = Field("sequential", description="sequential, processes or another of `fedra list runners`")
+
+
+class Evaluation(Section):
+    """When the server's model is tested."""
+
+    every: int = Field(1, ge=1, description="rounds between tests; the last round is always tested")
+
+
+class Faults(Section):
+    """Clients that fail, simulated or real."""
+
+    dropout: Share = Field(0.0, description="chance that a sampled client does not answer")
+    straggler: Share = Field(0.0, description="chance that a sampled client is slow this round")
+    slowdown: float = Field(5.0, ge=1, description="how many times slower a slow client is")
+    deadline: float | None = Field(
+        None, gt=0, description="longest time a client may take, in units of the median client's time"
+    )
+    quorum: Share = Field(0.5, description="share of the sampled clients that must answer")
+    retries: int = Field(3, ge=0, description="how often a round under quorum is repeated before the run stops")
+
+
+class Checkpoint(Section):
+    """When the state is saved."""
+
+    seconds: float = Field(10.0, ge=0, description="least time between two checkpoints; 0 saves every round")
+
+
+class Diagnostics(Section):
+    """What else is measured each round; each costs time."""
+
+    classes: bool = Field(False, description="class-wise accuracy of the server and how much it has forgotten")
+    preservation: bool = Field(
+        False, description="accuracy of local models on the global test set, in and out of their own classes"
+    )
+    divergence: bool = Field(False, description="distances between the global and the local weights")
+    proximal: bool = Field(
+        False, description="proximal loss, cosine of update and proximal gradient, mean drift per layer"
+    )
+
+
+class Log(Section):
+    """Where figures go beside the run's folder."""
+
+    tensorboard: bool = Field(False, description="write TensorBoard events (needs the extra 'tensorboard')")
+
+
+class Sweep(BaseModel):
+    """A grid for `fedra sweep`: dotted keys with lists of values, and the seeds. `fedra run` ignores it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    seeds: int = Field(1, ge=1, description="how many seeds: 0, 1, ...")
+
+    @property
+    def grid(self) -> dict[str, Any]:
+        """The keys and their values."""
+        return dict(self.model_extra or {})
+
+
+class Config(Section):
+    """Everything a run depends on; every key has a default."""
+
+    seed: int = Field(0, ge=0, description="seeds initial weights, cohorts, batches and augmentation")
+    rounds: int = Field(10, ge=1, description="communication rounds")
+    device: str = Field("cpu", description="cpu, cuda, cuda:1, mps")
+    data: Data = Field(default_factory=Data)
+    partition: Partition = Field(default_factory=Partition)
+    model: Model = Field(default_factory=Model)
+    algorithm: Algorithm = Field(default_factory=Algorithm)
+    local: Local = Field(default_factory=Local)
+    cohort: Cohort = Field(default_factory=Cohort)
+    runner: Runner = Field(default_factory=Runner)
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    faults: Faults = Field(default_factory=Faults)
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    diagnostics: Diagnostics = Field(default_factory=Diagnostics)
+    log: Log = Field(default_factory=Log)
+    sweep: Sweep | None = None
+
+
+def read(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
+    """The configuration in a TOML file (`-` reads standard input) or a dict, with `key.sub=value` overrides."""
+    if isinstance(source, Mapping):
+        table, where = dict(source), "the configuration"
+    else:
+        table, where = _load(source)
+    for override in overrides:
+        _override(table, override)
+    return _checked(table, where)
+
+
+def write(config: Config) -> str:
+    """The configuration as TOML, complete: reading it again gives the same run."""
+    return tomli_w.dumps(_without_none(config.model_dump(mode="json")))
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML reads it; bare words are strings."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _load(source: str | Path) -> tuple[dict[str, Any], str]:
+    if str(source) == "-":
+        text, where = sys.stdin.read(), "standard input"
+    else:
+        path = Path(source)
+        where = str(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ConfigError(f"there is no configuration file '{path}': check the path, or write one") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the configuration file '{path}' cannot be read: {error}") from None
+    try:
+        return tomllib.loads(text), where
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not valid TOML: {str(error)[:1].lower()}{str(error)[1:]}") from None
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    """Set one dotted key; a whole section may be replaced by an inline table."""
+    path, equals, text = override.partition("=")
+    steps = path.strip().split(".")
+    if not equals or not all(steps):
+        raise ConfigError(f"the override '{override}' is not of the form key.sub=value, such as local.epochs=5")
+    node = table
+    for step in steps[:-1]:
+        node = node.setdefault(step, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"the override '{override}' goes into '{step}', which is a single value, not a section")
+    node[steps[-1]] = parse_value(text.strip())
+
+
+def _checked(table: dict[str, Any], where: str) -> Config:
+    local = table.get("local")
+    if isinstance(local, dict) and local.get("batch") in (0, "all"):
+        table = {**table, "local": {**local, "batch": None}}
+    try:
+        return Config.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, where)) from None
+
+
+def _sentence(error: ValidationError, where: str) -> str:
+    first = error.errors()[0]
+    steps = [step for step in first["loc"] if isinstance(step, str)]
+    key = ".".join(steps)
+    if first["type"] == "extra_forbidden":
+        return f"{where} has no key '{key}': {nearest(steps[-1], _keys(steps[:-1]))}"
+    reason = first["msg"]
+    return f"{where} cannot use {key} = {first['input']!r}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _keys(section: list[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for step in section:
+        annotation = model.model_fields[step].annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        model = annotation
+    return list(model.model_fields)
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a key that is None is left out, which reads back as None except where noted below."""
+    if isinstance(value, dict):
+        kept = {key: _without_none(item) for key, item in value.items() if item is not None}
+        if "drop_last" in value and value.get("batch") is None:
+            kept["batch"] = 0  # the whole client; a missing key would read back as the default
+        return kept
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value

@@ -1,0 +1,108 @@
+"""A run's folder: the record that outlives it.
+
+    config.toml  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  checkpoint/  curves.svg
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedra.errors import ConfigError, RunError
+from fedra.experiment import config as configuration
+from fedra.experiment.checkpoint import Checkpoint, write_atomically
+from fedra.experiment.config import Config
+
+OURS = ("config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "curves.svg")
+
+
+class RunFolder:
+    """Reads and writes one run's folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.checkpoint = Checkpoint(self.path / "checkpoint")
+        self._open: dict[str, TextIO] = {}
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    def create(self, config: Config, force: bool) -> None:
+        """Make the folder for a new run; an existing run is only replaced with `force`."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"'{self.path}' is a file: choose a folder with --out")
+        if (self.path / "config.toml").exists():
+            if not force:
+                how = "is finished" if self.finished else f"was begun: continue it with --resume {self.path}"
+                raise ConfigError(f"the run in '{self.path}' {how}; --force replaces it, --out chooses another folder")
+            for name in OURS:
+                (self.path / name).unlink(missing_ok=True)
+            shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "config.toml", configuration.write(config).encode())
+
+    def config(self) -> Config:
+        """The configuration the run was made with."""
+        if not (self.path / "config.toml").exists():
+            raise ConfigError(f"'{self.path}' holds no run (no config.toml): give the folder that --out named")
+        return configuration.read(self.path / "config.toml")
+
+    def append(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
+        """Add lines to a .jsonl file."""
+        if name not in self._open:
+            self._open[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
+        file = self._open[name]
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.flush()
+
+    def truncate(self, rounds: int) -> None:
+        """Forget lines of rounds that the checkpoint does not hold; a half-written last line goes too."""
+        self.close()
+        for name in ("metrics.jsonl", "clients.jsonl"):
+            if (self.path / name).exists():
+                kept = [line for line in _lines(self.path / name) if line["round"] <= rounds]
+                write_atomically(self.path / name, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rounds so far."""
+        path = self.path / "metrics.jsonl"
+        return _lines(path) if path.exists() else []
+
+    def clients(self) -> list[dict[str, Any]]:
+        """The clients' lines so far."""
+        path = self.path / "clients.jsonl"
+        return _lines(path) if path.exists() else []
+
+    def summary(self) -> dict[str, Any]:
+        """The finished run's summary."""
+        try:
+            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"the run in '{self.path}' is not finished: continue it with --resume {self.path}") from None
+        except ValueError as error:
+            raise RunError(f"'{self.path / 'summary.json'}' is damaged ({error})") from None
+        return summary
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open = {}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a .jsonl file; what a kill left of the last one is passed over."""
+    found = []
+    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if text.endswith("\n"):
+            try:
+                found.append(json.loads(text))
+            except ValueError as error:
+                raise RunError(f"'{path}' is damaged ({error}): line {len(found) + 1} is no JSON") from None
+    return found

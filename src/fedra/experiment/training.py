@@ -1,0 +1,178 @@
+"""The rounds of a run: sample, train, refuse what is broken, fold, test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from fedra.core import tree
+from fedra.core.evaluate import Counts
+from fedra.core.job import Job
+from fedra.core.round import Fold, broadcast, init_server
+from fedra.core.tree import Tree
+from fedra.core.view import Server, Upload
+from fedra.errors import RunError
+from fedra.experiment.cohort import CohortRule, FaultRule, refusal
+from fedra.runners.base import Runner
+
+
+@dataclass
+class State:
+    """Where a run stands: rounds done, the server, and what clients remember. `changed` clients need saving."""
+
+    round: int
+    server: Server
+    memory: dict[int, Tree] = field(default_factory=dict)
+    changed: set[int] = field(default_factory=set)
+
+    @classmethod
+    def fresh(cls, job: Job) -> State:
+        """The state before the first round."""
+        return cls(0, init_server(job.algorithm, job.model.weights()))
+
+
+class Observer(Protocol):
+    """Somebody who measures more about a round; figures it returns join the round's or the client's line."""
+
+    def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
+        """Look at an accepted upload."""
+        ...
+
+    def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
+        """Look at the server after the round."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and in what manner to train."""
+
+    rounds: int
+    cohort: CohortRule = field(default_factory=CohortRule)
+    faults: FaultRule = field(default_factory=FaultRule)
+    evaluate_every: int = 1
+    observers: tuple[Observer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """One finished round: a line for metrics.jsonl, lines for clients.jsonl, and the examples seen."""
+
+    metrics: dict[str, Any]
+    clients: list[dict[str, Any]]
+    examples: int
+
+
+def rounds(
+    job: Job, runner: Runner, plan: Plan, state: State, on_client: Callable[[], None] = lambda: None
+) -> Iterator[Report]:
+    """Train from `state` to the plan's last round; `state` is moved on after each round."""
+    while state.round < plan.rounds:
+        started = time.perf_counter()
+        server, memory, lines, examples = _train(job, runner, plan, state, on_client)
+        last = state.round + 1 == plan.rounds
+        due = job.test is not None and ((state.round + 1) % plan.evaluate_every == 0 or last)
+        counts = runner.evaluate(server.weights) if due else None
+        metrics = _metrics(job, state, server, counts, lines)
+        for observer in plan.observers:
+            metrics |= observer.round(server, counts)
+        metrics["seconds"] = round(time.perf_counter() - started, 4)
+        state.server, state.round = server, state.round + 1
+        state.memory.update(memory)
+        state.changed.update(memory)
+        yield Report(metrics, lines, examples)
+
+
+def _train(
+    job: Job, runner: Runner, plan: Plan, state: State, on_client: Callable[[], None]
+) -> tuple[Server, dict[int, Tree], list[dict[str, Any]], int]:
+    """One round, repeated with another cohort while too few clients answer. Nothing is kept of a failed try."""
+    failed: list[dict[str, Any]] = []
+    for attempt in range(plan.faults.retries + 1):
+        cohort = plan.cohort.sample(job.clients, job.seed, state.round, attempt)
+        absent = plan.faults.absent(cohort, job, state.round, attempt)
+        present = [client for client in cohort if client not in absent]
+        lines = [_line(job, state.round, client, attempt, dropped=reason) for client, reason in absent.items()]
+        fold, memory, examples = Fold(job.algorithm), {}, 0
+        received = broadcast(job.algorithm, state.server)
+        results = runner.train(
+            state.round, state.server.weights, received, present, lambda client: state.memory.get(client, {})
+        )
+        for result in results:
+            on_client()
+            reason = refusal(result.upload, state.server)
+            line = _line(job, state.round, result.client, attempt, dropped=reason, upload=result.upload)
+            if reason is None:
+                for observer in plan.observers:
+                    line |= observer.upload(result.client, result.upload, state.server)
+                fold.add(result.upload)
+                memory[result.client] = result.memory
+                examples += result.upload.examples * job.local.schedule.epochs
+            lines.append(line)
+        if plan.faults.enough(fold.uploads, len(cohort)):
+            server = fold.finish(state.server, job.population)
+            _check(server, state.round)
+            return server, {c: m for c, m in memory.items() if m}, failed + lines, examples
+        failed += lines
+    raise RunError(_under_quorum(plan.faults, state.round, failed))
+
+
+def _line(
+    job: Job, round: int, client: int, attempt: int, dropped: str | None, upload: Upload | None = None
+) -> dict[str, Any]:
+    line: dict[str, Any] = {"round": round + 1, "client": client, "examples": job.clients.size(client)}
+    if upload is not None:
+        line |= {"steps": upload.steps, **upload.figures}
+        line["bytes_up"] = sum(tree.size_in_bytes(part) for part in (upload.delta, upload.buffers, upload.extras))
+    if attempt:
+        line["attempt"] = attempt + 1
+    if dropped is not None:
+        line["dropped"] = dropped
+    return line
+
+
+def _metrics(
+    job: Job, state: State, server: Server, counts: Counts | None, lines: list[dict[str, Any]]
+) -> dict[str, Any]:
+    taken = [line for line in lines if "dropped" not in line]
+    examples = sum(line["examples"] for line in taken)
+    down = sum(
+        tree.size_in_bytes(part)
+        for part in (state.server.weights.params, state.server.weights.buffers, broadcast(job.algorithm, state.server))
+    )
+    return {
+        "round": state.round + 1,
+        "accuracy": None if counts is None else counts.accuracy,
+        "loss": None if counts is None else counts.mean_loss,
+        "train_loss": sum(line["train_loss"] * line["examples"] for line in taken) / examples,
+        "clients": len(taken),
+        "dropped": len(lines) - len(taken),
+        "bytes_up": sum(line["bytes_up"] for line in lines if "bytes_up" in line),
+        "bytes_down": down * len(lines),
+    }
+
+
+def _check(server: Server, round: int) -> None:
+    broken = [name for name, value in server.weights.params.items() if not torch.isfinite(value).all()]
+    if broken:
+        raise RunError(
+            f"the run diverged in round {round + 1}: the averaged parameter '{broken[0]}' is not finite although "
+            "every client's update was; lower the server's learning rate or local.lr"
+        )
+
+
+def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]]) -> str:
+    lost = [line for line in lines if "dropped" in line]
+    diverged = [line for line in lost if "finite" in line["dropped"]]
+    first = (diverged or lost)[0]
+    cause = f"client {first['client']}: {first['dropped']}"
+    if diverged:
+        return f"the run diverged in round {round + 1}, {cause}; lower local.lr, or clip gradients (plus = ['clip'])"
+    return (
+        f"round {round + 1} did not reach its quorum of {faults.quorum:.0%} in {faults.retries + 1} tries "
+        f"({len(lost)} clients lost, {cause}); lower faults.quorum or raise faults.deadline"
+    )
