@@ -1,3 +1,59 @@
-"""fedra: federated recognition with angular margins."""
+"""fedra: federated recognition with angular margins.
+
+An algorithm is a choice of parts in named slots:
+
+    fedra.algorithms.NAME(...)          an Algorithm; `.plus(...)` joins parts and algorithms
+    fedra.run(config)                   a run from a configuration
+    fedra.simulate(algorithm, model, clients, ...)   the same with your own module and tensors
+    fedra.losses.ArcFace(scale=64, margin=0.5)       every margin loss, for any training loop
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedra import algorithms, data, losses, models
+    from fedra.core.part import Algorithm
+    from fedra.errors import ConfigError, DataError, FedraError, RunError
+    from fedra.experiment.run import RunResult, resume, run, simulate
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Algorithm",
+    "ConfigError",
+    "DataError",
+    "FedraError",
+    "RunError",
+    "RunResult",
+    "algorithms",
+    "data",
+    "losses",
+    "models",
+    "resume",
+    "run",
+    "simulate",
+]
+
+_HOMES = {
+    "Algorithm": "fedra.core.part",
+    "ConfigError": "fedra.errors",
+    "DataError": "fedra.errors",
+    "FedraError": "fedra.errors",
+    "RunError": "fedra.errors",
+    "RunResult": "fedra.experiment.run",
+    "resume": "fedra.experiment.run",
+    "run": "fedra.experiment.run",
+    "simulate": "fedra.experiment.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `import fedra` and `fedra --help` do not wait for torch."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        return importlib.import_module(f"fedra.{name}")
+    raise AttributeError(f"module 'fedra' has no attribute '{name}'")

@@ -5,7 +5,7 @@ Zhang et al., "Federated learning with label distribution skew via logits calibr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -28,6 +28,7 @@ class CalibratedCrossEntropy(Term):
 
     tau: float = 1.0
     formula: ClassVar[str] = "mean_i -log softmax(z_i - tau n^(-1/4))[y_i]"
+    fits_labels: ClassVar[bool] = True
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         counts = view.client.label_counts.to(output.logits.dtype)
@@ -38,4 +39,4 @@ class CalibratedCrossEntropy(Term):
 
 def fedlc(*, tau: float = 1.0) -> Algorithm:
     """Cross-entropy calibrated by the client's label counts."""
-    return replace(fedavg(), objective=(CalibratedCrossEntropy(tau),))
+    return fedavg().plus(CalibratedCrossEntropy(tau))

@@ -5,7 +5,7 @@ Li and Zhan, "FedRS: Federated learning with restricted softmax for label distri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -25,6 +25,7 @@ class RestrictedCrossEntropy(Term):
 
     alpha: float = 0.5
     formula: ClassVar[str] = "mean_i -log softmax(a z_i)[y_i],  a_c = 1 if n_c > 0 else alpha"
+    fits_labels: ClassVar[bool] = True
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         logits = torch.where(view.client.label_counts > 0, output.logits, self.alpha * output.logits)
@@ -33,4 +34,4 @@ class RestrictedCrossEntropy(Term):
 
 def fedrs(*, alpha: float = 0.5) -> Algorithm:
     """Cross-entropy with a restricted softmax."""
-    return replace(fedavg(), objective=(RestrictedCrossEntropy(alpha),))
+    return fedavg().plus(RestrictedCrossEntropy(alpha))

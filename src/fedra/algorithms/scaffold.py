@@ -9,8 +9,9 @@ added to the objective (SCAFFOLD) or perturbed along (FedSoL + SCAFFOLD).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from fedra.algorithms.fedavg import fedavg
@@ -52,9 +53,10 @@ class ControlVariates(Term):
 
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
         mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
-        share = 1 / self._ratio(view.client)
+        if self.size_aware:
+            mean = tree.scale(mean, 1 / self._ratio(view.client))
         for name, slope in gradient.items():
-            slope.add_(mean[name], alpha=share).sub_(own[name])
+            slope.add_(mean[name]).sub_(own[name])
 
     def correction(self, client: Client) -> Params:
         """C - c_i (c / r_i - c_i when sizes count)."""
@@ -81,7 +83,9 @@ class ControlVariates(Term):
         return client.examples * client.population.clients / client.population.examples if self.size_aware else 1.0
 
 
-def scaffold(*, momentum_aware: bool = True, size_aware: bool = False, clip: float | None = None) -> Algorithm:
+def scaffold(
+    *, momentum_aware: bool = True, size_aware: bool = False, clip: Annotated[float, Field(gt=0)] | None = None
+) -> Algorithm:
     """Adds c - c_i to every local gradient; `clip` shortens the corrected gradient to that norm."""
     algorithm = fedavg().plus(ControlVariates(momentum_aware, size_aware))
-    return algorithm.plus(Clip(clip)) if clip else algorithm
+    return algorithm if clip is None else algorithm.plus(Clip(clip))

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedra.core.model import Model
 from fedra.core.random import generator
 from fedra.core.view import Batch
+from fedra.errors import DataError
 
 
 class Transform(Protocol):
@@ -77,6 +78,13 @@ class Schedule:
         return self.epochs * len(self.portions(examples))
 
 
+def orders(schedule: Schedule, examples: int, seed: int, round: int, client: int) -> Iterator[Tensor]:
+    """The order in which a client goes over its examples, epoch by epoch."""
+    shuffle = generator(seed, "shuffle", round, client)
+    for _ in range(schedule.epochs):
+        yield torch.randperm(examples, generator=shuffle)
+
+
 class LocalData:
     """One client's data in one round: made once, shuffled by index, augmented on whole batches.
 
@@ -93,6 +101,8 @@ class LocalData:
         round: int,
         client: int,
     ) -> None:
+        if len(examples) == 0:
+            raise DataError(f"client {client} has no examples: use fewer clients or another partition")
         self._examples = examples
         self._model = model
         self._schedule = schedule
@@ -101,20 +111,15 @@ class LocalData:
         self.label_counts = torch.bincount(self.targets, minlength=classes)
         self.prepared: Tensor | None = None
         if examples.transform.deterministic:
-            self.prepared = self._ready(examples.transform.prepare(examples.inputs.to(model.device)))
+            self.prepared = model.ready(examples.transform.prepare(examples.inputs.to(model.device)))
 
     def __len__(self) -> int:
         return len(self._examples)
 
-    def _ready(self, inputs: Tensor) -> Tensor:
-        return self._model.format(inputs.to(self._model.dtype) if inputs.is_floating_point() else inputs)
-
     def __iter__(self) -> Iterator[Batch]:
         seed, round, client = self._where
-        order = generator(seed, "shuffle", round, client)
         augment = generator(seed, "augment", round, client)
-        for _ in range(self._schedule.epochs):
-            rows = torch.randperm(len(self), generator=order)
+        for rows in orders(self._schedule, len(self), seed, round, client):
             for start, end in self._schedule.portions(len(self)):
                 yield self._batch(rows[start:end], augment)
 
@@ -124,4 +129,4 @@ class LocalData:
         if self.prepared is not None:
             return Batch(self._model.format(self.prepared[on_device]), targets, on_device)
         raw = self._examples.inputs[rows].to(self._model.device, non_blocking=True)
-        return Batch(self._ready(self._examples.transform.batch(raw, augment)), targets)
+        return Batch(self._model.ready(self._examples.transform.batch(raw, augment)), targets)

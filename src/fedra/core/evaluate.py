@@ -57,9 +57,8 @@ def portions(examples: int) -> list[tuple[int, int]]:
 @torch.no_grad()
 def count(model: Model, weights: Weights, test: Examples, classes: int, start: int, end: int) -> Counts:
     """Right answers and losses on the examples from `start` to `end`, in evaluation mode."""
-    inputs = test.transform.prepare(test.inputs[start:end].to(model.device))
+    inputs = model.ready(test.transform.prepare(test.inputs[start:end].to(model.device)))
     targets = test.targets[start:end].to(model.device)
-    inputs = model.format(inputs.to(model.dtype) if inputs.is_floating_point() else inputs)
     logits = model.output(weights, inputs).logits
     loss = F.cross_entropy(logits.double(), targets, reduction="sum")
     right = targets[logits.argmax(dim=1) == targets]

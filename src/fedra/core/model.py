@@ -102,6 +102,10 @@ class Model:
             return value.contiguous(memory_format=torch.channels_last)
         return value
 
+    def ready(self, inputs: Tensor) -> Tensor:
+        """Prepared inputs in the model's floating-point type and memory format; whole numbers stay whole."""
+        return self.format(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
+
     def features(self, weights: Weights, inputs: Tensor, train: bool) -> Tensor:
         """The body's pass. In training mode running statistics in `weights.buffers` are updated in place."""
         return self._call("body", weights, inputs, train)
@@ -116,7 +120,7 @@ class Model:
         return Output(features, self.classify(weights, features, train))
 
     def _call(self, part: str, weights: Weights, inputs: Tensor, train: bool) -> Tensor:
-        if self._training is not train:
+        if self._training is not train or self.module.training is not train:  # a user may have switched it
             self.module.train(train)
             self._training = train
         state = {

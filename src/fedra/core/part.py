@@ -82,8 +82,13 @@ class Part:
 class Term(Part):
     """A summand of the local objective. A `closed_form` term depends on the parameters alone and adds its
     gradient itself, which costs no graph.
+
+    `fits_labels` marks a loss of the labels, such as a margin softmax; `is_plain` marks FedAvg's own, the
+    cross-entropy, which yields to any other when algorithms are joined.
     """
 
+    fits_labels: ClassVar[bool] = False
+    is_plain: ClassVar[bool] = False
     closed_form: ClassVar[bool] = False
     moves_head: ClassVar[bool] = True  # whether its gradient with respect to the head can differ from zero
 
@@ -147,17 +152,21 @@ class Personaliser(Part):
 class Sharing(Part):
     """Which parameters are averaged, private or frozen, by prefix of their names; the rest is averaged.
 
-    `private` stay with the client between rounds and are never sent; `frozen` are never trained nor sent.
+    `private` stay with the client between rounds and are never sent; `frozen` are never trained nor sent. Running
+    statistics go with the layer they belong to.
     """
 
     private: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
 
     def init_client(self, origin: Weights) -> Tree:
-        return {name: value for name, value in origin.params.items() if self.is_private(name)}
+        return self._private(origin)
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        return {name: value for name, value in local.weights.params.items() if self.is_private(name)}, {}
+        return self._private(local.weights), {}
+
+    def _private(self, weights: Weights) -> Tree:
+        return {name: value for group in weights for name, value in group.items() if self.is_private(name)}
 
     def is_private(self, name: str) -> bool:
         return name.startswith(self.private) if self.private else False
@@ -193,6 +202,9 @@ class Algorithm:
                     raise ConfigError(
                         f"the part '{part.name}' is no {kind.__name__} and cannot go into the slot '{slot}'"
                     )
+        if all(term.closed_form for term in self.objective):
+            names = ", ".join(term.name for term in self.objective)
+            raise ConfigError(f"no term of the objective ({names}) looks at the data: add one, such as cross-entropy")
         by_name: dict[str, Part] = {}
         for part in self.every_part():
             if part.stateful and by_name.setdefault(part.name, part) != part:
@@ -229,8 +241,9 @@ class Algorithm:
     def plus(self, *others: Algorithm | Part) -> Algorithm:
         """This algorithm with more parts, each in its own slot, or with all that another algorithm adds.
 
-        Terms and rules are appended; a combine rule, sharing or personaliser replaces the present one. Of
-        another algorithm only what differs from FedAvg is taken, so that
+        Terms and rules are appended, but a loss of the labels takes the place of plain cross-entropy; a combine
+        rule, sharing or personaliser replaces the present one. Of another algorithm only what differs from FedAvg
+        is taken, so that
         `fedprox(mu=0.1).plus(fedsam(rho=0.1), fedadam())` is FedProx with sharpness-aware steps and a server Adam.
         """
         result: Algorithm = self
@@ -244,7 +257,9 @@ def _put(algorithm: Algorithm, part: Part) -> Algorithm:
     for slot, kind in SLOTS.items():
         if isinstance(part, kind):
             present = getattr(algorithm, slot)
-            changes: dict[str, Any] = {} if part in present else {slot: (*present, part)}
+            if isinstance(part, Term) and part.fits_labels:
+                present = tuple(term for term in present if not term.is_plain)
+            changes: dict[str, Any] = {slot: present if part in present else (*present, part)}
             return replace(algorithm, **changes)
     for slot, kind in (("combine", Combine), ("sharing", Sharing), ("personalise", Personaliser)):
         if isinstance(part, kind):
@@ -254,7 +269,8 @@ def _put(algorithm: Algorithm, part: Part) -> Algorithm:
 
 
 def _differences(algorithm: Algorithm) -> Iterator[Part]:
-    yield from (*algorithm.objective, *algorithm.gradient, *algorithm.server)
+    yield from (term for term in algorithm.objective if not term.is_plain)
+    yield from (*algorithm.gradient, *algorithm.server)
     if not algorithm.combine.is_plain:
         yield algorithm.combine
     if algorithm.sharing != Sharing():

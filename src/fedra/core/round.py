@@ -72,7 +72,8 @@ def begin(
     origin = Weights(model.arrange(origin.params), model.arrange(origin.buffers))
     received, memory = model.arrange_tree(received), model.arrange_tree(memory)
     memory = {name: part.init_client(origin) for name, part in algorithm.parts().items()} | memory
-    origin = Weights({**origin.params, **memory[algorithm.sharing.name]}, origin.buffers)
+    own = memory[algorithm.sharing.name]
+    origin = Weights(*({name: own.get(name, value) for name, value in group.items()} for group in origin))
     trained = tuple(name for name in origin.params if not algorithm.sharing.is_frozen(name))
     params = {name: model.format(value.clone()) for name, value in origin.params.items()}
     for name in trained:
@@ -157,14 +158,15 @@ def finish(algorithm: Algorithm, client: Client, state: LocalState, traces: list
         remembered, sent = part.finish_client(local)
         memory |= {name: remembered} if remembered else {}
         extras |= {name: sent} if sent else {}
-    shared = {name for name in params if algorithm.sharing.is_averaged(name)}
-    delta = {name: value.contiguous() for name, value in local.delta.items() if name in shared}
+    averaged = algorithm.sharing.is_averaged
+    delta = {name: value.contiguous() for name, value in local.delta.items() if averaged(name)}
+    buffers = {name: value for name, value in state.buffers.items() if averaged(name)}
     losses = [trace.loss for trace in traces if trace.loss is not None]
     figures, broken = _figures(losses, traces)
     figures["update_norm"] = float(tree.norm(delta)) if delta else 0.0
     steps = len(traces)
     effective = client.optimizer.effective_steps(steps) if algorithm.counts_steps else float(steps)
-    upload = Upload(delta, local.weights.buffers, client.examples, steps, effective, extras, figures, broken)
+    upload = Upload(delta, buffers, client.examples, steps, effective, extras, figures, broken)
     return memory, upload
 
 

@@ -113,6 +113,20 @@ class View:
                 term.add_gradient(gradient, params, self)
         return gradient
 
+    def value(self, term: Term, params: Params) -> Tensor:
+        """The term's value at `params`, without a gradient and without a trace in the buffers."""
+        with torch.no_grad():
+            before, self.trace.buffers = self.trace.buffers, {}
+            loss = self._total([term], params)
+            self.trace.buffers = before
+            return loss
+
+    def track(self, params: Params) -> None:
+        """Take the step's running statistics at `params`, unless a pass has left them already."""
+        if self.trace.buffers is None and self.model.has_buffers:
+            with torch.no_grad():
+                self._output(params, head_only=False)
+
     def _differentiate(
         self, terms: Sequence[Term], params: Params, names: Sequence[str], scope: str
     ) -> tuple[Params, Tensor]:
@@ -121,6 +135,8 @@ class View:
         fresh = {n: params[n].detach().requires_grad_() for n in names if not params[n].requires_grad}
         weights = {**params, **fresh}
         loss = self._total(terms, weights, head_only=scope == "head")
+        if not loss.requires_grad:  # no term depends on what may move
+            return {n: torch.zeros_like(params[n]) for n in names}, loss
         slopes = torch.autograd.grad(loss, [weights[n] for n in names], materialize_grads=True)
         return dict(zip(names, _apart(slopes), strict=True)), loss
 
@@ -162,17 +178,20 @@ class View:
             features = features.detach()
         logits = self.model.classify(weights, features, train=True)
         if self.trace.buffers is None:
-            # The step's first pass is at the client's own weights; perturbed passes leave no trace in the buffers.
+            # The step's first pass is at the client's own weights (a rule that moves them calls `track` before);
+            # perturbed passes leave no trace in the buffers.
             self.trace.buffers = buffers
         return Output(features, logits)
 
 
 def _apart(slopes: Iterable[Tensor]) -> list[Tensor]:
-    """Autograd may hand out one tensor for two parameters; in-place sums need each its own."""
+    """Autograd may hand out one tensor for two parameters, or one number for a whole tensor; in-place sums need
+    each entry its own.
+    """
     seen: set[int] = set()
     own = []
     for slope in slopes:
-        own.append(slope.clone() if slope.data_ptr() in seen else slope)
+        own.append(slope.clone() if slope.data_ptr() in seen or 0 in slope.stride() else slope)
         seen.add(slope.data_ptr())
     return own
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -163,18 +163,18 @@ class Config(Section):
     seed: int = Field(0, ge=0, description="seeds initial weights, cohorts, batches and augmentation")
     rounds: int = Field(10, ge=1, description="communication rounds")
     device: str = Field("cpu", description="cpu, cuda, cuda:1, mps")
-    data: Data = Field(default_factory=Data)
-    partition: Partition = Field(default_factory=Partition)
-    model: Model = Field(default_factory=Model)
-    algorithm: Algorithm = Field(default_factory=Algorithm)
-    local: Local = Field(default_factory=Local)
-    cohort: Cohort = Field(default_factory=Cohort)
-    runner: Runner = Field(default_factory=Runner)
-    evaluation: Evaluation = Field(default_factory=Evaluation)
-    faults: Faults = Field(default_factory=Faults)
-    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    diagnostics: Diagnostics = Field(default_factory=Diagnostics)
-    log: Log = Field(default_factory=Log)
+    data: Data = Data()
+    partition: Partition = Partition()
+    model: Model = Model()
+    algorithm: Algorithm = Algorithm()
+    local: Local = Local()
+    cohort: Cohort = Cohort()
+    runner: Runner = Runner()
+    evaluation: Evaluation = Evaluation()
+    faults: Faults = Faults()
+    checkpoint: Checkpoint = Checkpoint()
+    diagnostics: Diagnostics = Diagnostics()
+    log: Log = Log()
     sweep: Sweep | None = None
 
 
@@ -184,8 +184,8 @@ def read(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
         table, where = dict(source), "the configuration"
     else:
         table, where = _load(source)
-    for override in overrides:
-        _override(table, override)
+    for word in overrides:
+        override(table, word)
     return _checked(table, where)
 
 
@@ -220,18 +220,23 @@ def _load(source: str | Path) -> tuple[dict[str, Any], str]:
         raise ConfigError(f"{where} is not valid TOML: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
-def _override(table: dict[str, Any], override: str) -> None:
-    """Set one dotted key; a whole section may be replaced by an inline table."""
-    path, equals, text = override.partition("=")
+def override(table: dict[str, Any], word: str) -> None:
+    """Set one dotted key by a word `key.sub=value`; a whole section may be replaced by an inline table."""
+    path, equals, text = word.partition("=")
     steps = path.strip().split(".")
     if not equals or not all(steps):
-        raise ConfigError(f"the override '{override}' is not of the form key.sub=value, such as local.epochs=5")
+        raise ConfigError(f"the override '{word}' is not of the form key.sub=value, such as local.epochs=5")
+    assign(table, steps, parse_value(text.strip()), f"the override '{word}'")
+
+
+def assign(table: dict[str, Any], steps: Sequence[str], value: Any, what: str) -> None:
+    """Put a value at a dotted place, making sections on the way; `what` starts the sentence of a mistake."""
     node = table
     for step in steps[:-1]:
         node = node.setdefault(step, {})
         if not isinstance(node, dict):
-            raise ConfigError(f"the override '{override}' goes into '{step}', which is a single value, not a section")
-    node[steps[-1]] = parse_value(text.strip())
+            raise ConfigError(f"{what} goes into '{step}', which is a single value, not a section")
+    node[steps[-1]] = value
 
 
 def _checked(table: dict[str, Any], where: str) -> Config:

@@ -1,6 +1,6 @@
 """A run's folder: the record that outlives it.
 
-    config.toml  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  checkpoint/  curves.svg
+config.toml  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  checkpoint/  curves.svg
 """
 
 from __future__ import annotations

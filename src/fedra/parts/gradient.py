@@ -105,9 +105,16 @@ class Perturb(GradientRule):
                 f"a head-only perturbation along '{self.along.name}' would be exactly no perturbation, because "
                 "that term's gradient with respect to the head is zero: use scope 'all' or 'body'"
             )
+        if self.scope != "all" and algorithm.sharing.is_frozen(f"{self.scope}."):
+            raise ConfigError(
+                f"scope '{self.scope}' would perturb nothing, because the {self.scope} is frozen: perturb what is "
+                "trained, or take the prefix out of sharing.frozen"
+            )
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
-        return inner(tree.add(params, self.perturbation(inner, params, view)))
+        perturbation = self.perturbation(inner, params, view)
+        view.track(params)  # a closed-form `along` makes no pass of its own
+        return inner(tree.add(params, perturbation))
 
     def perturbation(self, inner: GradientFunction, params: Params, view: View) -> Params:
         """eps, over the parameters of `scope`; no gradient flows through it."""

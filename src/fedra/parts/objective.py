@@ -21,6 +21,8 @@ class CrossEntropy(Term):
     """The mean cross-entropy of the logits."""
 
     formula: ClassVar[str] = "CE(w) = mean_i -log softmax(z_i)[y_i]"
+    fits_labels: ClassVar[bool] = True
+    is_plain: ClassVar[bool] = True
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         return view.batch.mean(F.cross_entropy(output.logits, view.batch.targets, reduction="none"))

@@ -6,9 +6,11 @@ from fedra.registry import Registry
 from fedra.runners.base import Result, Runner
 from fedra.runners.processes import processes
 from fedra.runners.sequential import sequential
+from fedra.runners.stacked import stacked
 
 RUNNERS = Registry("runner")
 RUNNERS.add("sequential")(sequential)
 RUNNERS.add("processes")(processes)
+RUNNERS.add("stacked")(stacked)
 
 __all__ = ["RUNNERS", "Result", "Runner"]

@@ -1,0 +1,156 @@
+"""Per-round measurements of FedSoL's and FedNTD's papers, each a switch under [diagnostics]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedra.core import tree
+from fedra.core.evaluate import Counts, count, portions
+from fedra.core.job import Job
+from fedra.core.model import Weights
+from fedra.core.part import GradientFunction, GradientRule, Term
+from fedra.core.tree import Params
+from fedra.core.view import Server, Upload, View
+from fedra.errors import ConfigError
+from fedra.parts.gradient import DriftRadius, Perturb
+from fedra.parts.objective import Distillation
+
+NOISE = 1e-6
+"""Below this norm a proximal gradient is rounding noise, and its direction means nothing."""
+
+
+@dataclass
+class ClassAccuracy:
+    """Class-wise accuracy of the server, and forgetting: mean_c max_{t<T} (A_c^t - A_c^T), never below zero."""
+
+    best: Tensor | None = None
+
+    def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
+        return {}
+
+    def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
+        if counts is None:
+            return {}
+        now = counts.class_accuracy
+        best = now if self.best is None else torch.fmax(self.best, now)
+        self.best = best
+        known = [None if value != value else value for value in now.tolist()]
+        return {"class_accuracy": known, "forgetting": float((best - now).nanmean())}
+
+
+@dataclass
+class Preservation:
+    """How well models just trained locally still know the global test set.
+
+    In-local accuracy weighs each class by the client's own share q_c of it, out-local by (1 - q_c) / (C - 1).
+    `preservation` is the mean local accuracy minus the server's before the round.
+    """
+
+    job: Job
+    _before: tuple[Server, float] | None = None
+    _local: list[float] = field(default_factory=list)
+
+    def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
+        if self._before is None or self._before[0] is not before:
+            self._before = (before, self._count(before.weights.params, before.weights.buffers).accuracy)
+        counts = self._count(tree.add(before.weights.params, upload.delta), upload.buffers)
+        labels = self.job.clients[client].targets
+        share = torch.bincount(labels, minlength=self.job.classes).double() / len(labels)
+        known = counts.class_accuracy.nan_to_num()
+        self._local.append(counts.accuracy)
+        return {
+            "local_accuracy": counts.accuracy,
+            "in_local_accuracy": float((share * known).sum()),
+            "out_local_accuracy": float(((1 - share) / max(self.job.classes - 1, 1) * known).sum()),
+        }
+
+    def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
+        local, self._local = torch.tensor(self._local), []
+        before = self._before[1] if self._before else float("nan")
+        return {
+            "accuracy_before": before,
+            "local_accuracy_mean": float(local.mean()),
+            "local_accuracy_std": float(local.std(correction=0)),
+            "preservation": float(local.mean()) - before,
+        }
+
+    def _count(self, params: Params, buffers: Params) -> Counts:
+        job = self.job
+        assert job.test is not None, "checked when the observers are made"
+        weights = Weights(job.model.arrange(params), job.model.arrange(buffers))
+        parts = (count(job.model, weights, job.test, job.classes, *p) for p in portions(len(job.test)))
+        return Counts.total(parts)
+
+
+@dataclass
+class Divergence:
+    """Distances of the local weights from the global ones they started at, and from each other."""
+
+    _deltas: list[Params] = field(default_factory=list)
+
+    def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
+        self._deltas.append(upload.delta)
+        return {}
+
+    def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
+        deltas, self._deltas = self._deltas, []
+        pairs = [float(tree.norm(tree.subtract(a, b))) for a, b in combinations(deltas, 2)]
+        return {
+            "global_local_distance": sum(float(tree.norm(delta)) for delta in deltas) / len(deltas),
+            "local_local_distance": sum(pairs) / len(pairs) if pairs else 0.0,
+        }
+
+
+@dataclass(frozen=True)
+class ProximalDiagnosis(GradientRule):
+    """Measures, at every local step, the proximal loss, the cosine of the update's gradient with the proximal
+    gradient, and the mean drift of each layer; it changes nothing.
+    """
+
+    term: Term = Distillation()  # noqa: RUF009  (frozen)
+    formula: ClassVar[str] = "g -> g;  logs P(w), cos(g, grad P(w)), mean Lambda per layer"
+
+    def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        update = inner(params)
+        proximal = view.gradient([self.term], params)
+        with torch.no_grad():
+            length = tree.norm(proximal)
+            cosine = tree.dot(update, proximal) / (length * tree.norm(update)).clamp(min=NOISE**2)
+            view.log("proximal_loss", view.value(self.term, params))
+            view.log("proximal_cosine", torch.where(length > NOISE, cosine, torch.nan))
+            drift = DriftRadius().drift(params, view, tuple(update))
+            for layer in dict.fromkeys(name.rpartition(".")[0] for name in drift):
+                own = [value.flatten() for name, value in drift.items() if name.rpartition(".")[0] == layer]
+                view.log(f"drift/{layer}", torch.cat(own).mean())
+        return update
+
+
+def with_proximal_diagnostics(job: Job) -> Job:
+    """The job with the diagnosis around all its gradient rules, of the term it perturbs along (or of FedSoL's)."""
+    along = [rule.along for rule in job.algorithm.gradient if isinstance(rule, Perturb) and rule.along is not None]
+    diagnosis = ProximalDiagnosis(along[0]) if along else ProximalDiagnosis()
+    return replace(job, algorithm=replace(job.algorithm, gradient=(diagnosis, *job.algorithm.gradient)))
+
+
+def observers(
+    classes: bool, preservation: bool, divergence: bool, job: Job, past: Sequence[Mapping[str, Any]] = ()
+) -> tuple[ClassAccuracy | Preservation | Divergence, ...]:
+    """The observers that are switched on; `past` are the rounds of a resumed run."""
+    if preservation and job.test is None:
+        raise ConfigError("diagnostics.preservation needs a test set")
+    best: Tensor | None = None
+    for line in past:
+        if line.get("class_accuracy"):
+            now = torch.tensor([torch.nan if v is None else v for v in line["class_accuracy"]], dtype=torch.float64)
+            best = now if best is None else torch.fmax(best, now)
+    chosen: list[ClassAccuracy | Preservation | Divergence] = []
+    chosen += [ClassAccuracy(best)] if classes else []
+    chosen += [Preservation(job)] if preservation else []
+    chosen += [Divergence()] if divergence else []
+    return tuple(chosen)

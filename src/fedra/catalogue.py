@@ -1,0 +1,112 @@
+"""What fedra offers, as tables: the registries, the parts, and any algorithm taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields as dataclass_fields
+from typing import Any
+
+from rich.table import Table
+from rich.tree import Tree
+
+from fedra.core.part import KNOWN, Algorithm, Part
+from fedra.errors import ConfigError, nearest
+from fedra.experiment.build import part_fields
+from fedra.registry import Field, Registry, fields
+
+
+def listing(kind: str) -> Table:
+    """The names of one kind, each with its fields and a line about it."""
+    rows = _rows(kind)
+    table = Table(header_style="bold", title=None, show_lines=False)
+    for heading in ("name", "fields", "what it is"):
+        table.add_column(heading, overflow="fold")
+    for name, known, about in rows:
+        table.add_row(name, "\n".join(f"{field.name} = {default(field)}" for field in known.values()), about)
+    return table
+
+
+def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
+    registries = _registries()
+    if kind == "parts":
+        for name, part in sorted(KNOWN.items()):
+            if dataclass_fields(part) or part.formula:
+                yield name, part_fields(part), (part.__doc__ or "").partition("\n")[0]
+        return
+    if kind not in registries:
+        raise ConfigError(f"there is nothing to list under '{kind}': {nearest(kind, [*registries, 'parts'])}")
+    registry = registries[kind]
+    for name in registry:
+        entry = registry[name]
+        known = part_fields(entry) if isinstance(entry, type) else fields(entry)
+        yield name, known, registry.summary(name)
+
+
+def _registries() -> dict[str, Registry]:
+    from fedra.algorithms import ALGORITHMS
+    from fedra.data import DATASETS
+    from fedra.data.partition import PARTITIONS
+    from fedra.losses import LOSSES
+    from fedra.models import MODELS
+    from fedra.runners import RUNNERS
+
+    return {
+        "methods": ALGORITHMS,
+        "datasets": DATASETS,
+        "models": MODELS,
+        "partitions": PARTITIONS,
+        "runners": RUNNERS,
+        "losses": LOSSES,
+    }
+
+
+def default(field: Field) -> str:
+    """A field's default as a configuration would write it."""
+    if field.required:
+        return "(needed)"
+    if isinstance(field.default, Part):
+        return f"'{field.default.name}'"
+    if field.default is None:
+        return "(none)"
+    if isinstance(field.default, bool):
+        return str(field.default).lower()
+    return repr(field.default)
+
+
+SLOT_NOTES = {
+    "objective": "terms add",
+    "gradient": "rules nest, the first is outermost",
+    "sharing": "who keeps what",
+    "combine": "how uploads become one",
+    "server": "rules run in order",
+    "personalise": "each client's own model",
+}
+
+
+def anatomy(algorithm: Algorithm) -> Tree:
+    """An algorithm as its parts, with their fields and formulas."""
+    root = Tree("[bold]algorithm[/bold]")
+    for slot, note in SLOT_NOTES.items():
+        value = getattr(algorithm, slot)
+        parts = value if isinstance(value, tuple) else (value,) if value is not None else ()
+        branch = root.add(f"[bold]{slot}[/bold] [dim]({note})[/dim]")
+        if not parts:
+            branch.add("[dim]nothing[/dim]")
+        for part in parts:
+            _add(branch, part)
+    return root
+
+
+def _add(branch: Tree, part: Part, label: str = "") -> None:
+    plain = {f.name: getattr(part, f.name) for f in dataclass_fields(part)}
+    shown = ", ".join(f"{name} = {_plain(value)}" for name, value in plain.items() if not isinstance(value, Part))
+    node = branch.add(f"{label}[cyan]{part.name}[/cyan]" + (f"  {shown}" if shown else ""))
+    if part.formula:
+        node.add(f"[green]{part.formula}[/green]".replace("[not y]", r"\[not y]").replace("[*", r"\[*"))
+    for name, value in plain.items():
+        if isinstance(value, Part):
+            _add(node, value, f"{name}: ")
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,52 @@
+"""A look at the machine: what fedra found, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+
+import torch
+from rich.table import Table
+
+from fedra import __version__
+from fedra.data import data_root
+
+PACKAGES = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pillow", "matplotlib")
+
+EXTRAS = {"tensorboard": ("tensorboard",)}
+"""Optional features and the packages they need."""
+
+
+def examination() -> Table:
+    """Versions, device, data root and extras."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_row("fedra", __version__)
+    table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for package in (
+        "torch",
+        "numpy",
+        "scikit-learn",
+        "pydantic",
+        "typer",
+        "rich",
+        "safetensors",
+        "pillow",
+        "matplotlib",
+    ):
+        table.add_row(package, importlib.metadata.version(package))
+    table.add_row("cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads")
+    cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    table.add_row("cuda", ", ".join(cuda) or "no device")
+    root = data_root()
+    if root.is_dir():
+        found = sorted(path.name for path in root.iterdir() if not path.name.startswith("."))
+        table.add_row("data root", f"{root}: {', '.join(found) or 'empty'}")
+    else:
+        table.add_row("data root", f"{root} (not there yet; set FEDRA_DATA to use another)")
+    table.add_row("downloads", "off (FEDRA_OFFLINE)" if os.environ.get("FEDRA_OFFLINE") else "on")
+    for extra, packages in EXTRAS.items():
+        missing = [name for name in packages if importlib.util.find_spec(name) is None]
+        table.add_row(f"extra {extra}", f"missing: pip install 'fedra[{extra}]'" if missing else "there")
+    return table

@@ -1,0 +1,148 @@
+"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedra.experiment.training import Report
+
+LINE_SECONDS = 2.0
+"""Least time between two plain lines; the first and the last round are always told."""
+
+
+class Screen(Protocol):
+    """Somebody who is told of clients and rounds as they finish."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def client(self) -> None: ...
+
+    def round(self, report: Report) -> None: ...
+
+
+class Silent:
+    """Tells nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def client(self) -> None:
+        return None
+
+    def round(self, report: Report) -> None:
+        return None
+
+
+class Bar:
+    """A progress bar with round, accuracy, examples per second and time left."""
+
+    def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int) -> None:
+        self._cohort = max(cohort, 1)
+        self._done, self._clients = done, 0
+        self._rate = Rate()
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TextColumn("round {task.fields[round]}/{task.fields[rounds]}"),
+            TextColumn("[green]{task.fields[accuracy]}"),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=console,
+            transient=False,
+        )
+        self._task = self._progress.add_task(
+            title, total=rounds, completed=done, round=done, rounds=rounds, accuracy="", rate=""
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def client(self) -> None:
+        """A client has finished: the bar moves by its share of the round."""
+        self._clients = min(self._clients + 1, self._cohort)
+        self._progress.update(self._task, completed=self._done + 0.95 * self._clients / self._cohort)
+
+    def round(self, report: Report) -> None:
+        self._done, self._clients = report.metrics["round"], 0
+        changes: dict[str, Any] = {"completed": self._done, "round": self._done, "rate": self._rate.text(report)}
+        if report.metrics["accuracy"] is not None:
+            changes["accuracy"] = f"accuracy {report.metrics['accuracy']:.2%}"
+        self._progress.update(self._task, **changes)
+
+
+class Lines:
+    """A plain line now and then, for logs and pipes."""
+
+    def __init__(self, console: Console, title: str, rounds: int, done: int) -> None:
+        self._console, self._title, self._rounds = console, title, rounds
+        self._started, self._begun, self._last = time.monotonic(), done, 0.0
+        self._rate = Rate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def client(self) -> None:
+        return None
+
+    def round(self, report: Report) -> None:
+        now, number = time.monotonic(), report.metrics["round"]
+        rate = self._rate.text(report)
+        if number != self._rounds and number != self._begun + 1 and now - self._last < LINE_SECONDS:
+            return
+        self._last = now
+        left = (now - self._started) / (number - self._begun) * (self._rounds - number)
+        accuracy = report.metrics["accuracy"]
+        shown = "" if accuracy is None else f"  accuracy {accuracy:.2%}"
+        self._console.print(
+            f"{self._title}  round {number}/{self._rounds}{shown}  train loss {report.metrics['train_loss']:.4f}"
+            f"  {rate}  {duration(left)} left",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+class Rate:
+    """Examples per second, averaged over the run so far."""
+
+    def __init__(self) -> None:
+        self._started, self._examples = time.monotonic(), 0
+
+    def text(self, report: Report) -> str:
+        self._examples += report.examples
+        return f"{self._examples / max(time.monotonic() - self._started, 1e-9):,.0f} examples/s"
+
+
+def screen(console: Console | None, title: str, rounds: int, done: int, cohort: int) -> Screen:
+    """A bar where there is a terminal, lines where there is not, nothing where nobody looks."""
+    if console is None:
+        return Silent()
+    if console.is_terminal:
+        return Bar(console, title, rounds, done, cohort)
+    return Lines(console, title, rounds, done)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,131 @@
+"""Curves and tables of one or several runs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rcParams
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from fedra.experiment.folder import RunFolder
+from fedra.experiment.progress import duration
+from fedra.experiment.sweep import Cell, Point, short
+
+rcParams["svg.hashsalt"] = "fedra"  # the same curves give the same file
+
+Metrics = Sequence[Mapping[str, Any]]
+COLOURS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
+
+
+def draw_curves(runs: Mapping[str, Metrics], path: Path) -> None:
+    """Test accuracy and training loss over the rounds."""
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for number, (name, metrics) in enumerate(runs.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        tested = [line for line in metrics if line["accuracy"] is not None]
+        mark = "o" if len(tested) == 1 else None
+        left.plot(
+            [line["round"] for line in tested],
+            [100 * line["accuracy"] for line in tested],
+            color=colour, label=name, linewidth=1.8, marker=mark,
+        )  # fmt: skip
+        right.plot([x["round"] for x in metrics], [x["train_loss"] for x in metrics], color=colour, linewidth=1.4)
+    left.set(xlabel="round", ylabel="test accuracy (%)")
+    right.set(xlabel="round", ylabel="training loss")
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    if len(runs) > 1:
+        left.legend(frameon=False, fontsize=8)
+    elif runs:
+        left.set_title(next(iter(runs)), fontsize=10)
+    save_figure(figure, path)
+
+
+def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """One swept key as bars with the deviation over seeds; two as a shaded table."""
+    keys = list(grid)
+    figure = Figure(
+        figsize=(max(5.0, 1.1 * len(grid[keys[-1]]) + 3), 0.55 * len(grid[keys[0]]) + 2.0), layout="constrained"
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    names = [short(value) for value in grid[keys[0]]]
+    if len(keys) == 1:
+        means, spread = [cell.mean for _, cell in cells], [cell.deviation for _, cell in cells]
+        axes.barh(names, means, xerr=spread, color=COLOURS[0], alpha=0.85, height=0.65)
+        axes.bar_label(axes.containers[-1], labels=[cell.text() for _, cell in cells], padding=4, fontsize=8)  # type: ignore[arg-type]
+        axes.set(xlabel="test accuracy (%)", xlim=(0, max(means) * 1.2 + 1))
+        axes.invert_yaxis()
+        axes.spines[["top", "right"]].set_visible(False)
+    else:
+        columns = [short(value) for value in grid[keys[1]]]
+        values = [[cells[i * len(columns) + j][1].mean for j in range(len(columns))] for i in range(len(names))]
+        axes.imshow(values, cmap="Blues", aspect="auto")
+        middle = (max(map(max, values)) + min(map(min, values))) / 2
+        for i, j in itertools.product(range(len(names)), range(len(columns))):
+            text = cells[i * len(columns) + j][1].text()
+            axes.text(
+                j, i, text, ha="center", va="center", fontsize=8, color="white" if values[i][j] > middle else "black"
+            )
+        axes.set_xticks(range(len(columns)), columns, fontsize=8)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.set(xlabel=keys[1])
+    axes.set(ylabel=keys[0])
+    save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a picture under a temporary name, then rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    kind = path.suffix.lstrip(".") or "svg"
+    figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    os.replace(temporary, path)
+
+
+def titles(folders: Sequence[RunFolder]) -> list[str]:
+    """A name for each run: its algorithm, and its folder where two share one."""
+    names = [folder.config().algorithm.name for folder in folders]
+    return [
+        name if names.count(name) == 1 else f"{name} ({folder.path.name})"
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def compare_table(folders: Sequence[RunFolder]) -> Table:
+    """Accuracy, traffic and time side by side; the best final accuracy is bold."""
+    table = Table(title=None, header_style="bold")
+    for heading in ("run", "final %", "best %", "rounds", "up", "down", "time"):
+        table.add_column(heading, justify="left" if heading == "run" else "right")
+    lines = [(name, folder.metrics()) for name, folder in zip(titles(folders), folders, strict=True)]
+    best = max((accuracies[-1] for _, metrics in lines if (accuracies := _accuracies(metrics))), default=None)
+    for name, metrics in lines:
+        accuracies = _accuracies(metrics)
+        final = f"{100 * accuracies[-1]:.2f}" if accuracies else "-"
+        table.add_row(
+            name,
+            f"[bold]{final}[/bold]" if accuracies and accuracies[-1] == best else final,
+            f"{100 * max(accuracies):.2f}" if accuracies else "-",
+            str(len(metrics)),
+            megabytes(sum(line["bytes_up"] for line in metrics)),
+            megabytes(sum(line["bytes_down"] for line in metrics)),
+            duration(sum(line["seconds"] for line in metrics)),
+        )
+    return table
+
+
+def _accuracies(metrics: Metrics) -> list[float]:
+    return [line["accuracy"] for line in metrics if line["accuracy"] is not None]
+
+
+def megabytes(count: int) -> str:
+    """Bytes as megabytes (10^6)."""
+    return f"{count / 1e6:,.1f} MB"

@@ -1,0 +1,288 @@
+"""A run from its configuration to its folder, and the same training for people with their own model and data."""
+
+from __future__ import annotations
+
+import copy
+import platform
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.utils.data import Dataset as TorchDataset
+
+import fedra
+from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
+from fedra.core.batches import Examples, Schedule
+from fedra.core.job import Job, LocalTraining
+from fedra.core.model import Model
+from fedra.core.part import Algorithm
+from fedra.data.clients import OwnClients
+from fedra.errors import ConfigError, RunError
+from fedra.experiment import config as configuration
+from fedra.experiment.build import Built, build, build_runner, resolved
+from fedra.experiment.checkpoint import save_model
+from fedra.experiment.cohort import CohortRule, FaultRule
+from fedra.experiment.config import Config
+from fedra.experiment.folder import RunFolder
+from fedra.experiment.progress import screen
+from fedra.experiment.tensorboard import Events
+from fedra.experiment.training import Plan, State, rounds
+from fedra.models import parameters_of
+from fedra.runners import RUNNERS, Runner
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run gives: the trained module, a line per round, the summary, and the folder if there is one."""
+
+    model: nn.Module
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+
+class Interrupted(RunError):
+    """Ctrl-C or a termination signal; the checkpoint is written."""
+
+    exit_code = 130
+
+
+def run(
+    config: Config | Mapping[str, Any] | str | Path,
+    *,
+    out: Path | str | None = None,
+    force: bool = False,
+    console: Console | None = None,
+) -> RunResult:
+    """Run a configuration (an object, a dict or a TOML file); with `out`, keep its record in that folder."""
+    checked = resolved(config if isinstance(config, Config) else configuration.read(config))
+    built = build(checked)
+    folder = None
+    if out is not None:
+        folder = RunFolder(out)
+        folder.create(checked, force)
+    return _execute(checked, built, folder, State.fresh(built.job), console)
+
+
+def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
+    """Continue the run in a folder from its last checkpoint; a run killed before its first one starts anew."""
+    folder = RunFolder(out)
+    checked = folder.config()
+    if folder.finished:
+        raise ConfigError(f"the run in '{folder.path}' is finished: nothing is left to resume")
+    built = build(checked)
+    state = State.fresh(built.job)
+    if folder.checkpoint.exists():
+        state = folder.checkpoint.load(state.server)
+    folder.truncate(state.round)
+    return _execute(checked, built, folder, state, console)
+
+
+def _execute(
+    config: Config, built: Built, folder: RunFolder | None, state: State, console: Console | None
+) -> RunResult:
+    job = with_proximal_diagnostics(built.job) if config.diagnostics.proximal else built.job
+    metrics = folder.metrics() if folder else []
+    plan = _plan(config, job, metrics)
+    seconds = sum(line["seconds"] for line in metrics)
+    cohort = max(int(config.cohort.fraction * len(job.clients)), 1)
+    title = config.algorithm.name
+    saved = time.monotonic()
+    with _runner(config, job) as runner, Events(folder, config.log.tensorboard) as events, _signals():
+        try:
+            with screen(console, title, config.rounds, state.round, cohort) as show:
+                for report in rounds(job, runner, plan, state, show.client):
+                    metrics.append(report.metrics)
+                    seconds += report.metrics["seconds"]
+                    show.round(report)
+                    events.write(report)
+                    if folder:
+                        folder.append("clients.jsonl", report.clients)
+                        folder.append("metrics.jsonl", [report.metrics])
+                        if time.monotonic() - saved >= config.checkpoint.seconds:
+                            folder.checkpoint.save(state)
+                            saved = time.monotonic()
+        except KeyboardInterrupt:
+            raise Interrupted(_interrupted(folder, state)) from None
+        except RunError as error:
+            if folder:
+                folder.write_summary(_summary(config, built, metrics, seconds, failure=str(error)))
+            raise
+        finally:
+            if folder:
+                folder.close()
+    summary = _summary(config, built, metrics, seconds)
+    weights = state.server.weights
+    if folder:
+        about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
+        save_model(folder.path / "model.safetensors", weights, about)
+        folder.checkpoint.save(state)
+        _curves(folder, metrics, title)
+        folder.write_summary(summary)
+    return RunResult(job.model.module_with(weights), metrics, summary, folder.path if folder else None)
+
+
+def _curves(folder: RunFolder, metrics: list[dict[str, Any]], title: str) -> None:
+    from fedra.experiment.report import draw_curves  # matplotlib is slow to import and only needed here
+
+    draw_curves({title: metrics}, folder.path / "curves.svg")
+
+
+def _plan(config: Config, job: Job, past: list[dict[str, Any]]) -> Plan:
+    cohort = CohortRule(config.cohort.fraction, config.cohort.sampling)
+    faults = FaultRule(**config.faults.model_dump())
+    wanted = config.diagnostics
+    watching = observers(wanted.classes, wanted.preservation, wanted.divergence, job, past)
+    return Plan(config.rounds, cohort, faults, config.evaluation.every, watching)
+
+
+@contextmanager
+def _runner(config: Config, job: Job) -> Iterator[Runner]:
+    runner = build_runner(config, job)
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """A termination signal ends a run as Ctrl-C does; only the main thread may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupted(folder: RunFolder | None, state: State) -> str:
+    if folder is None:
+        return f"interrupted after round {state.round}"
+    folder.checkpoint.save(state)
+    return f"interrupted after round {state.round}; continue with: fedra run --resume {folder.path}"
+
+
+def _summary(
+    config: Config, built: Built, metrics: list[dict[str, Any]], seconds: float, failure: str | None = None
+) -> dict[str, Any]:
+    accuracies = [line["accuracy"] for line in metrics if line["accuracy"] is not None]
+    summary: dict[str, Any] = {
+        "status": "finished" if failure is None else "failed",
+        "algorithm": config.algorithm.name,
+        "final_accuracy": accuracies[-1] if accuracies else None,
+        "best_accuracy": max(accuracies, default=None),
+        "rounds": len(metrics),
+        "seconds": round(seconds, 3),
+        "parameters": parameters_of(built.job.model.module),
+        "clients": len(built.job.clients),
+        "bytes_up": sum(line["bytes_up"] for line in metrics),
+        "bytes_down": sum(line["bytes_down"] for line in metrics),
+        "buffers": "example-weighted mean; counters take the largest" if built.job.model.has_buffers else "none",
+        "runner": config.runner.model_dump(),
+        "seeds": {"run": config.seed, "partition": config.partition.seed},
+        "versions": versions(),
+    }
+    if failure is not None:
+        # A collapsed model predicts one class: papers report such a run at chance level.
+        summary |= {"failure": failure, "chance_accuracy": 1 / len(built.dataset.classes)}
+    return summary
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    return {
+        "fedra": fedra.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+def simulate(
+    algorithm: Algorithm,
+    model: nn.Module,
+    clients: Sequence[Pair | TorchDataset[Any]],
+    test: Pair | TorchDataset[Any] | None = None,
+    *,
+    rounds: int,
+    epochs: int = 1,
+    batch: int | None = 50,
+    lr: float = 0.01,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    lr_decay: float = 1.0,
+    fraction: float = 1.0,
+    seed: int = 0,
+    runner: str = "sequential",
+    console: Console | None = None,
+) -> RunResult:
+    """Train your own module across your own clients, each a pair of tensors (inputs, targets) or a `Dataset`.
+
+    The module has a `body` and a `head`, or comes from `fedra.models.named_head(module, "fc")`; it is copied, and
+    `result.model` is the trained copy. `batch=None` takes the whole client as one batch. A float64 model stays so.
+    """
+    if not clients:
+        raise ConfigError("there are no clients to train on: give a list of (inputs, targets) pairs")
+    data = OwnClients([_examples(client, f"client {number}") for number, client in enumerate(clients)])
+    tested = None if test is None else _examples(test, "the test set")
+    own = Model(copy.deepcopy(model))
+    with torch.no_grad():
+        probe = data.examples[0].inputs[:1]
+        probe = own.format(probe.to(own.dtype) if probe.is_floating_point() else probe)
+        classes = own.output(own.weights(), probe).logits.shape[1]
+    for number, examples in enumerate((*data.examples, *((tested,) if tested else ()))):
+        if int(examples.targets.max()) >= classes or int(examples.targets.min()) < 0:
+            where = f"client {number}" if number < len(data) else "the test set"
+            raise ConfigError(f"{where} has labels outside 0..{classes - 1}, the classes of the model's head")
+    local = LocalTraining(Schedule(epochs, batch), "sgd", lr, lr_decay, momentum, weight_decay)
+    job = Job(algorithm, own, data, local, classes, seed, tested)
+    return _simulate(job, Plan(rounds, CohortRule(fraction)), RUNNERS[runner](job), console)
+
+
+def _simulate(job: Job, plan: Plan, runner: Runner, console: Console | None) -> RunResult:
+    state, metrics = State.fresh(job), []
+    try:
+        with screen(console, "training", plan.rounds, 0, len(job.clients)) as show:
+            for report in rounds(job, runner, plan, state, show.client):
+                metrics.append(report.metrics)
+                show.round(report)
+    finally:
+        runner.close()
+    return RunResult(job.model.module_with(state.server.weights), metrics)
+
+
+def _examples(source: Pair | TorchDataset[Any], where: str) -> Examples:
+    if isinstance(source, tuple | list):
+        inputs, targets = source
+    else:
+        items = [source[index] for index in range(len(source))]  # type: ignore[arg-type]
+        if not items:
+            raise ConfigError(f"{where} holds no examples: leave it out or give it some")
+        inputs = torch.stack([torch.as_tensor(item[0]) for item in items])
+        targets = torch.as_tensor([int(item[1]) for item in items])
+    if len(inputs) != len(targets) or not len(targets):
+        raise ConfigError(
+            f"{where} has {len(inputs)} inputs and {len(targets)} targets: give as many, and at least one"
+        )
+    if targets.is_floating_point() or targets.dim() != 1:
+        raise ConfigError(f"{where} has targets of type {targets.dtype}: give a vector of class numbers (int64)")
+    return Examples(inputs, targets.long())

@@ -1,0 +1,243 @@
+"""A grid of settings and seeds: every point a run of its own, resumable, tabulated as papers print it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedra.errors import ConfigError, RunError
+from fedra.experiment import config as configuration
+from fedra.experiment import run as experiment
+from fedra.experiment.build import build_algorithm
+from fedra.experiment.checkpoint import write_atomically
+from fedra.experiment.config import Config
+from fedra.experiment.folder import RunFolder
+from fedra.experiment.progress import duration
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place in the grid: its settings, and a run per seed."""
+
+    settings: tuple[tuple[str, Any], ...]
+    runs: tuple[tuple[int, Config, Path], ...]
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{short(value)}" for _, value in self.settings) or "all"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The outcome of a point: accuracies over its seeds, in percent; a failed run counts at chance level."""
+
+    accuracies: tuple[float, ...]
+    failed: int
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over seeds (of the population, as the papers' code has it)."""
+        return statistics.pstdev(self.accuracies)
+
+    def text(self) -> str:
+        """As papers print it: 64.13(0.46); one seed has no deviation; failures are said."""
+        shown = f"{self.mean:.2f}" + (f"({self.deviation:.2f})" if len(self.accuracies) > 1 else "")
+        return f"{shown}, {self.failed} failed" if self.failed else shown
+
+
+def sweep(
+    source: str, words: Sequence[str], seeds: int | None, out: Path, console: Console
+) -> list[tuple[Point, Cell]]:
+    """Run the grid of the configuration's [sweep] table and of `key=a,b` words; finished runs are not run again."""
+    config, grid = read_grid(source, words)
+    wanted = seeds or (config.sweep.seeds if config.sweep else 1)
+    points = expand(config, grid, wanted, out)
+    _check_all(points)
+    _run_all(points, console)
+    cells = [(point, outcome(point)) for point in points]
+    _report(cells, grid, out, console)
+    return cells
+
+
+def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list[Any]]]:
+    """The base configuration and the swept keys; a word with several values sweeps, one with one value sets."""
+    table = configuration.read(source)
+    written = table.sweep.grid if table.sweep else {}
+    grid: dict[str, list[Any]] = {key: _values(value) for key, value in written.items()}
+    overrides = []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(f"'{word}' is not of the form key=a,b,c")
+        values = [configuration.parse_value(item) for item in split_values(text)]
+        grid.pop(key, None)
+        if len(values) > 1:
+            grid[key] = values
+        else:
+            overrides.append(word)
+    merged = table.model_dump()
+    for word in overrides:
+        configuration.override(merged, word)
+    return configuration.read(merged), grid
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def split_values(text: str) -> list[str]:
+    """Split at commas that stand outside brackets and quotes."""
+    items, depth, quote, current = [], 0, "", ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        if character == "," and not depth and not quote:
+            items.append(current.strip())
+            current = ""
+        else:
+            current += character
+    return [*items, current.strip()]
+
+
+def expand(config: Config, grid: Mapping[str, Sequence[Any]], seeds: int, out: Path) -> list[Point]:
+    """All points of the grid, each with its runs and their folders."""
+    points = []
+    for values in itertools.product(*grid.values()):
+        settings = tuple(zip(grid, values, strict=True))
+        runs = []
+        for seed in range(seeds):
+            table = config.model_dump(exclude={"sweep"})
+            for key, value in (*settings, ("seed", config.seed + seed)):
+                configuration.assign(table, key.split("."), value, f"the swept key '{key}'")
+            name = "_".join(_slug(f"{key.rpartition('.')[2]}-{short(value)}") for key, value in settings) or "base"
+            runs.append((config.seed + seed, configuration.read(table), out / f"{name}_seed-{config.seed + seed}"))
+        points.append(Point(settings, tuple(runs)))
+    return points
+
+
+def short(value: Any) -> str:
+    """A value as a row's label: the name of a table, with what else is set."""
+    if isinstance(value, Mapping):
+        rest = {key: item for key, item in value.items() if key != "name"}
+        inside = ", ".join(f"{key}={short(item)}" for key, item in rest.items())
+        name = str(value.get("name", ""))
+        return f"{name}({inside})" if inside and name else name or inside
+    return str(value)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+=-]+", "-", text).strip("-")
+
+
+def _check_all(points: Sequence[Point]) -> None:
+    """Find mistakes in any point before hours are spent on the first."""
+    for point in points:
+        build_algorithm(point.runs[0][1].algorithm)
+
+
+def _run_all(points: Sequence[Point], console: Console) -> None:
+    runs = [run for point in points for run in point.runs]
+    waiting = [run for run in runs if not RunFolder(run[2]).finished]
+    console.print(f"{len(runs)} runs, {len(runs) - len(waiting)} of them finished before", highlight=False)
+    started = time.monotonic()
+    for number, (_, config, folder) in enumerate(waiting):
+        left = (time.monotonic() - started) / number * (len(waiting) - number) if number else None
+        told = "" if left is None else f", about {duration(left)} left"
+        console.print(f"[{number + 1}/{len(waiting)}] {folder.name}{told}", highlight=False, markup=False)
+        try:
+            if (folder / "config.toml").exists():
+                experiment.resume(folder, console=console)
+            else:
+                experiment.run(config, out=folder, console=console)
+        except experiment.Interrupted:
+            raise
+        except RunError as error:
+            console.print(f"failed: {error}", highlight=False, markup=False)  # its summary says so; the sweep goes on
+
+
+def outcome(point: Point) -> Cell:
+    """The final accuracies of a point's runs."""
+    accuracies, failed = [], 0
+    for _, _, folder in point.runs:
+        summary = RunFolder(folder).summary()
+        if summary["status"] == "failed":
+            failed += 1
+            accuracies.append(100 * summary["chance_accuracy"])
+        else:
+            accuracies.append(100 * (summary["final_accuracy"] or 0.0))
+    return Cell(tuple(accuracies), failed)
+
+
+def _report(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], out: Path, console: Console) -> None:
+    rows = table_rows(cells, grid)
+    table = Table(header_style="bold")
+    for number, heading in enumerate(rows[0]):
+        table.add_column(heading, justify="left" if number == 0 else "right")
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)
+    write_atomically(out / "table.md", markdown(rows).encode())
+    write_atomically(out / "table.csv", _csv(cells, grid).encode())
+    write_atomically(out / "cells.json", json.dumps([_record(p, c) for p, c in cells], indent=1).encode())
+    if grid and len(grid) <= 2:
+        from fedra.experiment.report import draw_sweep
+
+        draw_sweep(cells, grid, out / "sweep.svg")
+    console.print(f"tables and pictures in {out}", highlight=False)
+
+
+def table_rows(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> list[list[str]]:
+    """Rows by all swept keys but the last, columns by the last (when there are two or more)."""
+    if len(grid) < 2:
+        heading = next(iter(grid), "run")
+        return [[heading, "accuracy %"], *([point.label, cell.text()] for point, cell in cells)]
+    *row_keys, column_key = grid
+    columns = [short(value) for value in grid[column_key]]
+    rows: dict[str, list[str]] = {}
+    for point, cell in cells:
+        label = ", ".join(short(value) for _, value in point.settings[:-1])
+        rows.setdefault(label, []).append(cell.text())
+    return [[", ".join(row_keys), *columns], *([label, *texts] for label, texts in rows.items())]
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """The table as Markdown."""
+    rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])) + "\n"
+
+
+def _csv(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*grid, "mean", "deviation", "seeds", "failed"])
+    for point, cell in cells:
+        values = [short(value) for _, value in point.settings]
+        writer.writerow([*values, f"{cell.mean:.4f}", f"{cell.deviation:.4f}", len(cell.accuracies), cell.failed])
+    return text.getvalue()
+
+
+def _record(point: Point, cell: Cell) -> dict[str, Any]:
+    folders = [folder.name for _, _, folder in point.runs]
+    return {"settings": dict(point.settings), "accuracies": cell.accuracies, "failed": cell.failed, "runs": folders}

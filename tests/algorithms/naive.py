@@ -1,0 +1,156 @@
+"""Federated methods written the plain way: modules, deepcopy, torch's own optimiser, loops over clients.
+
+Nothing of fedra is used but the order of the batches. `Method` is FedAvg; a method is told by the losses of its
+`Extra` (a proximal term with whatever state it keeps) and by the point at which gradients are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedra.core.random import generator
+
+Data = list[tuple[Tensor, Tensor]]
+Values = list[Tensor]
+
+
+@dataclass
+class Setting:
+    """The federation and how its clients train."""
+
+    data: Data
+    seed: int
+    epochs: int
+    batch: int
+    lr: float
+    decay: float
+    momentum: float
+    weight_decay: float
+
+    def steps(self, client: int) -> int:
+        return self.epochs * math.ceil(len(self.data[client][1]) / self.batch)
+
+    def long_steps(self, client: int) -> float:
+        """FedNova's a_i, counted step by step."""
+        counter = total = 0.0
+        for _ in range(self.steps(client)):
+            counter = counter * self.momentum + 1
+            total += counter
+        return total
+
+    def total(self) -> int:
+        return sum(len(targets) for _, targets in self.data)
+
+
+@dataclass
+class Scene:
+    """One client in one round."""
+
+    client: int
+    net: nn.Module
+    sent: nn.Module
+    lr: float
+    counts: Tensor
+
+    def moved(self) -> Values:
+        return [(p - q).detach() for p, q in zip(self.net.parameters(), self.sent.parameters(), strict=True)]
+
+
+class Extra:
+    """A proximal term: zero unless told otherwise."""
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        return sum((p.sum() * 0 for p in scene.net.parameters()), torch.zeros((), dtype=torch.float64))
+
+    def after_client(self, scene: Scene, setting: Setting) -> None:
+        pass
+
+    def after_round(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
+        pass
+
+
+@dataclass
+class Method:
+    """FedAvg: local SGD, mean weighted by sizes."""
+
+    extra: Extra = field(default_factory=Extra)
+    head_loss: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda z, y, counts: F.cross_entropy(z, y)
+
+    def main(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        return self.head_loss(logits(scene.net, x), y, scene.counts)
+
+    def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        return slope(scene.net, self.main(scene, x, y) + self.extra.value(scene, x, y))
+
+    def aggregate(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
+        sizes = [len(setting.data[scene.client][1]) for scene in scenes]
+        mix(server, scenes, [size / sum(sizes) for size in sizes])
+
+
+def logits(net: nn.Module, x: Tensor) -> Tensor:
+    out: Tensor = net.head(net.body(x))  # type: ignore[operator]
+    return out
+
+
+def features(net: nn.Module, x: Tensor) -> Tensor:
+    out: Tensor = net.body(x)  # type: ignore[operator]
+    return out
+
+
+def slope(net: nn.Module, loss: Tensor) -> Values:
+    found = torch.autograd.grad(loss, list(net.parameters()), allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, net.parameters(), strict=True)]
+
+
+def length(values: Values) -> Tensor:
+    return torch.cat([value.reshape(-1) for value in values]).norm()
+
+
+def mix(server: nn.Module, scenes: list[Scene], shares: Sequence[float]) -> None:
+    """server <- sum of shares * the clients' models; whole-number buffers take the largest."""
+    states = [scene.net.state_dict() for scene in scenes]
+    mixed = {
+        name: sum(share * state[name] for share, state in zip(shares, states, strict=True))
+        if value.is_floating_point()
+        else torch.stack([state[name] for state in states]).amax(dim=0)
+        for name, value in server.state_dict().items()
+    }
+    server.load_state_dict(mixed)
+
+
+def train(method: Method, start: nn.Module, cohorts: Sequence[Sequence[int]], setting: Setting) -> nn.Module:
+    """The global model after the rounds of these cohorts."""
+    server = deepcopy(start)
+    for number, cohort in enumerate(cohorts):
+        scenes = [visit(method, server, number, client, setting) for client in cohort]
+        before = deepcopy(server)
+        method.aggregate(server, scenes, setting)
+        method.extra.after_round(server, scenes, setting)
+        finish = getattr(method, "serve", None)
+        if finish is not None:
+            finish(before, server)
+    return server
+
+
+def visit(method: Method, server: nn.Module, number: int, client: int, setting: Setting) -> Scene:
+    inputs, targets = setting.data[client]
+    lr = setting.lr * setting.decay**number
+    counts = torch.tensor([int((targets == c).sum()) for c in range(server.head.out_features)])  # type: ignore
+    scene = Scene(client, deepcopy(server), deepcopy(server).eval(), lr, counts)
+    optimizer = torch.optim.SGD(scene.net.parameters(), lr, setting.momentum, weight_decay=setting.weight_decay)
+    order = generator(setting.seed, "shuffle", number, client)
+    for _ in range(setting.epochs):
+        for rows in torch.randperm(len(targets), generator=order).split(setting.batch):
+            found = method.gradient(scene, inputs[rows], targets[rows])
+            for parameter, value in zip(scene.net.parameters(), found, strict=True):
+                parameter.grad = value.detach().clone()
+            optimizer.step()
+    method.extra.after_client(scene, setting)
+    return scene

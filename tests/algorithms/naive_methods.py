@@ -1,0 +1,354 @@
+"""The methods of the papers on top of the plain loop of `naive`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from naive import Extra, Method, Scene, Setting, Values, features, length, logits, mix, slope
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def zeros(net: nn.Module) -> Values:
+    return [torch.zeros_like(p) for p in net.parameters()]
+
+
+@dataclass
+class Distance(Extra):
+    mu: float
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        pairs = zip(scene.net.parameters(), scene.sent.parameters(), strict=True)
+        return self.mu / 2 * sum(((p - q.detach()) ** 2).sum() for p, q in pairs)
+
+
+@dataclass
+class Kd(Extra):
+    temperature: float = 3.0
+    squared: bool = False
+    weight: float = 1.0
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        teacher = (logits(scene.sent, x).detach() / self.temperature).softmax(dim=1)
+        student = (logits(scene.net, x) / self.temperature).softmax(dim=1)
+        kl = (teacher * (teacher / student).log()).sum() / len(y)
+        return self.weight * kl * (self.temperature**2 if self.squared else 1)
+
+
+@dataclass
+class Ntd(Extra):
+    beta: float = 1.0
+    temperature: float = 1.0
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for row, label in enumerate(y.tolist()):
+            others = [c for c in range(scene.counts.numel()) if c != label]
+            p = (logits(scene.sent, x).detach()[row, others] / self.temperature).softmax(dim=0)
+            q = (logits(scene.net, x)[row, others] / self.temperature).softmax(dim=0)
+            total = total + (p * (p / q).log()).sum()
+        return self.beta * self.temperature**2 * total / len(y)
+
+
+@dataclass
+class Contrast(Extra):
+    mu: float = 0.1
+    temperature: float = 0.5
+    previous: dict[int, nn.Module] = field(default_factory=dict)
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        z, z_g = features(scene.net, x), features(scene.sent, x).detach()
+        z_p = features(self.previous.get(scene.client, scene.sent), x).detach()
+        near = (F.cosine_similarity(z, z_g) / self.temperature).exp()
+        far = (F.cosine_similarity(z, z_p) / self.temperature).exp()
+        return self.mu * -(near / (near + far)).log().mean()
+
+    def after_client(self, scene: Scene, setting: Setting) -> None:
+        self.previous[scene.client] = scene.net
+
+
+@dataclass
+class Dyn(Extra):
+    alpha: float
+    own: dict[int, Values] = field(default_factory=dict)
+    h: Values | None = None
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        own = self.own.setdefault(scene.client, zeros(scene.net))
+        linear = sum((o * p).sum() for o, p in zip(own, scene.net.parameters(), strict=True))
+        return Distance(self.alpha).value(scene, x, y) - linear
+
+    def after_client(self, scene: Scene, setting: Setting) -> None:
+        pairs = zip(self.own[scene.client], scene.moved(), strict=True)
+        self.own[scene.client] = [own - self.alpha * moved for own, moved in pairs]
+
+    def after_round(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
+        self.h = self.h or zeros(server)
+        for scene in scenes:
+            self.h = [h - self.alpha / len(setting.data) * d for h, d in zip(self.h, scene.moved(), strict=True)]
+        with torch.no_grad():
+            for parameter, h in zip(server.parameters(), self.h, strict=True):
+                parameter -= h / self.alpha
+
+
+@dataclass
+class Variates(Extra):
+    momentum_aware: bool = True
+    size_aware: bool = False
+    own: dict[int, Values] = field(default_factory=dict)
+    c: Values | None = None
+    change: Values = field(default_factory=list)
+
+    def ratio(self, client: int, setting: Setting) -> float:
+        return len(setting.data[client][1]) * len(setting.data) / setting.total() if self.size_aware else 1.0
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        assert self.setting is not None
+        self.c = self.c or zeros(scene.net)
+        own = self.own.setdefault(scene.client, zeros(scene.net))
+        r = self.ratio(scene.client, self.setting)
+        return sum(((c / r - o) * p).sum() for c, o, p in zip(self.c, own, scene.net.parameters(), strict=True))
+
+    setting: Setting | None = None
+
+    def after_client(self, scene: Scene, setting: Setting) -> None:
+        assert self.c is not None
+        r = self.ratio(scene.client, setting)
+        steps = setting.long_steps(scene.client) if self.momentum_aware else setting.steps(scene.client)
+        old, self.change = self.own[scene.client], self.change or zeros(scene.net)
+        new = [o - c / r - d / (steps * scene.lr) for o, c, d in zip(old, self.c, scene.moved(), strict=True)]
+        self.change = [t + r * (n - o) for t, n, o in zip(self.change, new, old, strict=True)]
+        self.own[scene.client] = new
+
+    def after_round(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
+        assert self.c is not None
+        self.c = [c + t / len(setting.data) for c, t in zip(self.c, self.change, strict=True)]
+        self.change = []
+
+
+@dataclass
+class NovaControl(Extra):
+    refresh: bool
+    own: dict[int, Values] = field(default_factory=dict)
+    mean: Values | None = None
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        self.mean = self.mean or zeros(scene.net)
+        own = self.own.setdefault(scene.client, zeros(scene.net))
+        return sum(((d - o) * p).sum() for d, o, p in zip(self.mean, own, scene.net.parameters(), strict=True))
+
+    def after_client(self, scene: Scene, setting: Setting) -> None:
+        self.own[scene.client] = [-d / (scene.lr * setting.long_steps(scene.client)) for d in scene.moved()]
+
+    def after_round(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
+        if not self.refresh:
+            return
+        sizes = {scene.client: len(setting.data[scene.client][1]) for scene in scenes}
+        kept = 1 - sum(sizes.values()) / setting.total()
+        mean = [kept * d for d in self.mean or []]
+        for client, size in sizes.items():
+            mean = [m + size / setting.total() * d for m, d in zip(mean, self.own[client], strict=True)]
+        self.mean = mean
+
+
+@dataclass
+class Decorrelate(Extra):
+    beta: float
+
+    def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        z = features(scene.net, x)
+        z = (z - z.mean(dim=0)) / (z.var(dim=0, unbiased=False) + 1e-8).sqrt()
+        k = torch.stack([torch.outer(row, row) for row in z]).mean(dim=0)
+        return self.beta * (k**2).sum() / k.shape[0] ** 2
+
+
+@dataclass
+class Nova(Method):
+    def aggregate(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
+        sizes = [len(setting.data[scene.client][1]) for scene in scenes]
+        p = [size / sum(sizes) for size in sizes]
+        a = [setting.long_steps(scene.client) for scene in scenes]
+        stretch = sum(share * steps for share, steps in zip(p, a, strict=True))
+        kept = 1 - stretch * sum(share / steps for share, steps in zip(p, a, strict=True))
+        before = [parameter.detach().clone() for parameter in server.parameters()]
+        mix(server, scenes, [stretch * share / steps for share, steps in zip(p, a, strict=True)])
+        with torch.no_grad():
+            for parameter, old in zip(server.parameters(), before, strict=True):
+                parameter += kept * old
+
+
+@dataclass
+class Clipped(Method):
+    norm: float = 1.0
+
+    def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        found = super().gradient(scene, x, y)
+        size = float(length(found))
+        return [g * self.norm / size for g in found] if size > self.norm else found
+
+
+@dataclass
+class Sam(Method):
+    """Step up, look, step back; `eta` not None scales the ball by the weights."""
+
+    rho: float = 0.1
+    eta: float | None = None
+    bias_scaling: bool = True
+
+    def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        up = slope(scene.net, self.main(scene, x, y))
+        if self.eta is None:
+            eps = [self.rho * g / length(up) for g in up]
+        else:
+            sizes = [
+                torch.ones_like(p) if "bias" in name and not self.bias_scaling else p.detach().abs() + self.eta
+                for name, p in scene.net.named_parameters()
+            ]
+            size = length([t * g for t, g in zip(sizes, up, strict=True)])
+            eps = [self.rho * t**2 * g / size for t, g in zip(sizes, up, strict=True)]
+        return at(scene, eps, lambda: slope(scene.net, self.main(scene, x, y)))
+
+
+def at(scene: Scene, eps: Values, look: Any) -> Values:
+    """What `look` finds when the weights are moved by eps, running statistics left alone."""
+    layers = [m for m in scene.net.modules() if isinstance(m, nn.BatchNorm2d)]
+    kept = [(layer.momentum, None if (n := layer.num_batches_tracked) is None else n.clone()) for layer in layers]
+    own = [p.detach().clone() for p in scene.net.parameters()]
+    with torch.no_grad():
+        for p, e in zip(scene.net.parameters(), eps, strict=True):
+            p += e
+    for layer in layers:
+        layer.momentum = 0.0
+    found: Values = look()
+    for layer, (momentum, batches) in zip(layers, kept, strict=True):
+        layer.momentum, layer.num_batches_tracked = momentum, batches
+    with torch.no_grad():
+        for p, o in zip(scene.net.parameters(), own, strict=True):
+            p.copy_(o)
+    return found
+
+
+@dataclass
+class Sol(Method):
+    """FedSoL in all its shapes, and the family A0..A6 of its ablation."""
+
+    rho: float = 2.0
+    over: str | None = None
+    scope: str = "all"
+    variant: str = "A1"
+    beta: float = 1.0
+    floor: float = 1e-6
+
+    def prox(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        return slope(scene.net, self.extra.value(scene, x, y))
+
+    def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        def ours() -> Values:
+            return slope(scene.net, self.main(scene, x, y))
+
+        def theirs() -> Values:
+            return [self.beta * g for g in self.prox(scene, x, y)]
+
+        def both() -> Values:
+            return [a + b for a, b in zip(ours(), theirs(), strict=True)]
+
+        def plus(a: Values, b: Values) -> Values:
+            return [x + y for x, y in zip(a, b, strict=True)]
+
+        eps = self.epsilon(scene, x, y)
+        if self.variant == "A4":
+            up = both()
+            eps = [self.rho * g / length(up) for g in up]
+        return {
+            "A0": ours,
+            "A1": lambda: at(scene, eps, ours),
+            "A2": lambda: plus(ours(), at(scene, eps, theirs)),
+            "A3": lambda: at(scene, eps, both),
+            "A4": lambda: at(scene, eps, both),
+            "A5": both,
+            "A6": lambda: plus(at(scene, eps, ours), theirs()),
+        }[self.variant]()
+
+    def epsilon(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        named = list(scene.net.named_parameters())
+        g = [
+            slot if self.scope in ("all", name.split(".")[0]) else torch.zeros_like(slot)
+            for (name, _), slot in zip(named, self.prox(scene, x, y), strict=True)
+        ]
+        size = float(length(g))
+        if size <= self.floor:
+            return zeros(scene.net)
+        scale = [self.rho / size] * len(g) if self.over is None else self.drift(scene, [n for n, _ in named], size)
+        return [s * slot for s, slot in zip(scale, g, strict=True)]
+
+    def drift(self, scene: Scene, names: list[str], size: float) -> Values:
+        moved = [d.abs() for d in scene.moved()]
+        scales = []
+        for name, d in zip(names, moved, strict=True):
+            if self.over == "dim0":
+                norm = d.square().sum(dim=0, keepdim=True).sqrt()
+            elif self.over == "tensor":
+                norm = d.square().sum().sqrt()
+            else:
+                layer = name.rsplit(".", 1)[0]
+                mates = [m for n, m in zip(names, moved, strict=True) if n.rsplit(".", 1)[0] == layer]
+                norm = length(mates)
+            scales.append(self.rho / size * torch.where(norm > 0, d / norm, torch.zeros_like(d)))
+        return scales
+
+
+@dataclass
+class Served(Method):
+    """A server optimiser; `kind` is momentum, adam, yogi or adagrad."""
+
+    kind: str = "momentum"
+    lr: float = 1.0
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    state: list[Any] | None = None
+
+    def serve(self, before: nn.Module, server: nn.Module) -> None:
+        first = self.state is None
+        self.state = self.state or [None] * len(list(server.parameters()))
+        pairs = zip(before.parameters(), server.parameters(), strict=True)
+        with torch.no_grad():
+            for place, (old, new) in enumerate(pairs):
+                d = new - old
+                m, v = (torch.zeros_like(d), torch.full_like(d, self.tau**2)) if first else self.state[place]
+                if self.kind == "momentum":
+                    m = self.beta1 * m + d
+                    new.copy_(old + self.lr * m)
+                else:
+                    m = self.beta1 * m + (1 - self.beta1) * d
+                    v = {
+                        "adam": self.beta2 * v + (1 - self.beta2) * d**2,
+                        "yogi": v - (1 - self.beta2) * d**2 * torch.sign(v - d**2),
+                        "adagrad": v + d**2,
+                    }[self.kind]
+                    new.copy_(old + self.lr * m / (v.sqrt() + self.tau))
+                self.state[place] = (m, v)
+
+
+def calibrated(tau: float) -> Any:
+    def loss(z: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+        present = [c for c in range(len(counts)) if counts[c] > 0]
+        total = torch.zeros((), dtype=torch.float64)
+        for row, label in zip(z, y.tolist(), strict=True):
+            shifted = {c: row[c] - tau * float(counts[c]) ** -0.25 for c in present}
+            total = total - shifted[label] + torch.logsumexp(torch.stack(list(shifted.values())), 0)
+        return total / len(y)
+
+    return loss
+
+
+def restricted(alpha: float) -> Any:
+    def loss(z: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+        factors = torch.tensor([1.0 if n > 0 else alpha for n in counts.tolist()], dtype=torch.float64)
+        probabilities = (z * factors).exp() / (z * factors).exp().sum(dim=1, keepdim=True)
+        return -sum(math.log(1) + probabilities[i, c].log() for i, c in enumerate(y.tolist())) / len(y)
+
+    return loss

@@ -1,0 +1,204 @@
+"""Every algorithm against a plain implementation of its formulas, in float64, to rounding error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import naive
+import pytest
+import toy
+import torch
+from naive import Method, Setting, train
+from naive_methods import (
+    Clipped,
+    Contrast,
+    Decorrelate,
+    Distance,
+    Dyn,
+    Kd,
+    Nova,
+    NovaControl,
+    Ntd,
+    Sam,
+    Served,
+    Sol,
+    Variates,
+    calibrated,
+    restricted,
+)
+
+from fedra import algorithms as ours
+from fedra.algorithms import ENTRIES
+from fedra.algorithms.feddyn import DynamicRegulariser
+from fedra.algorithms.fednova import NovaDirection
+from fedra.algorithms.scaffold import ControlVariates
+from fedra.core.part import Algorithm
+from fedra.parts.combine import NormalisedMean, PlainMean
+from fedra.parts.objective import Distillation, ModelContrast, NotTrueDistillation, Proximal
+
+EVERYONE = ((0, 1, 2), (0, 1, 2))
+LATECOMER = ((0, 1), (1, 2))
+
+
+@dataclass
+class Case:
+    """One algorithm and its plain counterpart; `make` builds the counterpart anew, because it keeps state."""
+
+    name: str
+    algorithm: Algorithm
+    make: Callable[[], Method]
+
+
+class SolNova(Sol):
+    """FedSoL's steps, FedNova's mean."""
+
+    aggregate = Nova.aggregate  # type: ignore[assignment]
+
+
+def sol(name: str, term: Any, extra: Callable[[], naive.Extra], **settings: Any) -> Case:
+    return Case(f"fedsol-{name}", ours.fedsol(rho=0.5, proximal=term, **settings), lambda: Sol(extra(), rho=0.5))
+
+
+def shaped(radius: str, over: str, scope: str) -> Case:
+    algorithm = ours.fedsol(rho=0.7, radius=radius, over=over, scope=scope)  # type: ignore[arg-type]
+    kept = over if radius == "adaptive" else None
+    return Case(
+        f"fedsol-{radius}-{over}-{scope}", algorithm, lambda: Sol(Kd(), rho=0.7, over=kept, scope=scope)
+    )
+
+
+def scaffold(name: str, momentum: bool, size: bool, clip: float | None = None) -> Case:
+    def make() -> Method:
+        extra = Variates(momentum, size, setting=SETTING)
+        return Clipped(extra, norm=clip) if clip else Method(extra)
+
+    return Case(name, ours.scaffold(momentum_aware=momentum, size_aware=size, clip=clip), make)
+
+
+def setting(data: naive.Data) -> Setting:
+    local = toy.LOCAL
+    batch = local.schedule.batch
+    assert batch is not None
+    return Setting(
+        data, toy.SEED, local.schedule.epochs, batch, local.lr, local.lr_decay, local.momentum, local.weight_decay
+    )
+
+
+SETTING = setting([(own.inputs, own.targets) for own in toy.clients().examples])
+
+CASES = [
+    Case("fedavg", ours.fedavg(), Method),
+    Case("fedprox", ours.fedprox(mu=0.6), lambda: Method(Distance(0.6))),
+    Case("fedavgm", ours.fedavgm(lr=0.8, momentum=0.5), lambda: Served(lr=0.8, beta1=0.5)),
+    Case("fedadam", ours.fedadam(), lambda: Served(kind="adam", lr=0.01)),
+    Case("fedyogi", ours.fedyogi(lr=0.02), lambda: Served(kind="yogi", lr=0.02)),
+    Case("fedadagrad", ours.fedadagrad(beta1=0.3), lambda: Served(kind="adagrad", lr=0.01, beta1=0.3)),
+    scaffold("scaffold", True, False),
+    scaffold("scaffold-plain", False, False),
+    scaffold("scaffold-sizes", True, True),
+    scaffold("scaffold-clip", True, False, clip=0.4),
+    Case("fednova", ours.fednova(), Nova),
+    Case("fednova-official", ours.fednova(control="official"), lambda: Nova(NovaControl(False))),
+    Case("fednova-correct", ours.fednova(control="correct"), lambda: Nova(NovaControl(True))),
+    Case("feddyn", ours.feddyn(alpha=0.2), lambda: Method(Dyn(0.2))),
+    Case("moon", ours.moon(mu=2.0), lambda: Method(Contrast(2.0))),
+    Case("fedntd", ours.fedntd(beta=0.8, temperature=2.0), lambda: Method(Ntd(0.8, 2.0))),
+    Case("fedsam", ours.fedsam(rho=0.3), lambda: Sam(rho=0.3)),
+    Case("fedasam", ours.fedasam(), lambda: Sam(rho=1.0, eta=0.0)),
+    Case("fedasam-eta", ours.fedasam(rho=0.7, eta=0.2), lambda: Sam(rho=0.7, eta=0.2)),
+    Case(
+        "fedasam-bias",
+        ours.fedasam(rho=0.7, eta=0.2, bias_scaling=False),
+        lambda: Sam(rho=0.7, eta=0.2, bias_scaling=False),
+    ),
+    Case("feddecorr", ours.feddecorr(beta=0.3), lambda: Method(Decorrelate(0.3))),
+    Case("fedlc", ours.fedlc(tau=0.7), lambda: Method(head_loss=calibrated(0.7))),
+    Case("fedrs", ours.fedrs(alpha=0.4), lambda: Method(head_loss=restricted(0.4))),
+    *(shaped("fixed", "dim0", scope) for scope in ("all", "head", "body")),
+    *(shaped("adaptive", over, scope) for over in ("dim0", "tensor", "layer") for scope in ("all", "head", "body")),
+    sol("distillation-squared", Distillation(2.0, 2.0, True), lambda: Kd(2.0, True, 2.0)),
+    sol("proximal", Proximal(0.5), lambda: Distance(0.5)),
+    sol("not-true", NotTrueDistillation(), Ntd),
+    sol("contrast", ModelContrast(), Contrast),
+    sol("dynamic", DynamicRegulariser(0.2), lambda: Dyn(0.2)),
+    sol("variates", ControlVariates(), lambda: Variates(setting=SETTING)),
+    Case(
+        "fedsol-nova",
+        ours.fedsol(rho=0.5, proximal=NovaDirection()).plus(NormalisedMean()),
+        lambda: SolNova(NovaControl(True), rho=0.5),
+    ),
+    *(
+        Case(
+            f"fedsol-ablation-{v}",
+            ours.fedsol_ablation(variant=v, rho=0.4, beta=0.6),  # type: ignore[arg-type]
+            lambda v=v: Sol(Kd(), rho=0.4, beta=0.6, variant=v),  # type: ignore[misc]
+        )
+        for v in ("A0", "A1", "A2", "A3", "A4", "A5", "A6")
+    ),
+]
+
+
+def test_every_algorithm_has_a_plain_counterpart() -> None:
+    own = {name for name in ENTRIES if ENTRIES[name].recipe.__module__.startswith("fedra.")}
+    assert own <= {case.name.removesuffix("-A1") for case in CASES} | {"fedsol"}
+
+
+@pytest.mark.parametrize("cohorts", [EVERYONE, LATECOMER], ids=["everyone", "latecomer"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_two_rounds(case: Case, cohorts: tuple[tuple[int, ...], ...]) -> None:
+    found = toy.run(toy.job(case.algorithm), cohorts).params
+    wanted = dict(train(case.make(), toy.mlp(), cohorts, SETTING).named_parameters())
+    assert toy.distance(found, {name: value.detach() for name, value in wanted.items()}) < 1e-9
+    assert toy.distance(found, toy.start(toy.job(case.algorithm)).params) > 1e-3
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("name", ["fedavg", "fedsam", "fedsol", "fedsol-head", "fedsol-proximal"])
+def test_batch_normalisation(name: str, track: bool) -> None:
+    """Running statistics come from the unperturbed pass and are averaged by size; counters take the largest."""
+    algorithm, method = {
+        "fedavg": (ours.fedavg(), Method()),
+        "fedsam": (ours.fedsam(rho=0.3), Sam(rho=0.3)),
+        "fedsol": (ours.fedsol(rho=0.3), BatchTeacher(Kd(), rho=0.3)),
+        "fedsol-head": (ours.fedsol(rho=0.3, scope="head"), BatchTeacher(Kd(), rho=0.3, scope="head")),
+        "fedsol-proximal": (ours.fedsol(rho=0.3, proximal=Proximal()), BatchTeacher(Distance(1.0), rho=0.3)),
+    }[name]
+    work = toy.job(algorithm, toy.conv(track=track))
+    found = toy.run(work).server.weights
+    data = [(own.inputs, own.targets) for own in work.clients.examples]  # type: ignore[attr-defined]
+    wanted = train(method, toy.conv(track=track), EVERYONE, setting(data)).state_dict()
+    assert toy.distance({**found.params, **found.buffers}, wanted) < 1e-9
+    if track:
+        assert int(found.buffers["body.1.num_batches_tracked"]) == 12
+
+
+@dataclass
+class BatchTeacher(Sol):
+    """FedSoL whose running statistics are updated by one pass at the client's own weights."""
+
+    def gradient(self, scene: naive.Scene, x: torch.Tensor, y: torch.Tensor) -> naive.Values:
+        before = {name: value.clone() for name, value in scene.net.named_buffers()}
+        naive.logits(scene.net, x)
+        after = {name: value.clone() for name, value in scene.net.named_buffers()}
+        with torch.no_grad():
+            for name, value in scene.net.named_buffers():
+                value.copy_(before[name])
+        found = super().gradient(scene, x, y)
+        with torch.no_grad():
+            for name, value in scene.net.named_buffers():
+                value.copy_(after[name])
+        return found
+
+
+def test_the_plain_mean_counts_clients_alike() -> None:
+    found = toy.run(toy.job(ours.fedavg().plus(PlainMean()))).params
+
+    @dataclass
+    class Alike(Method):
+        def aggregate(self, server: Any, scenes: list[naive.Scene], setting: Setting) -> None:
+            naive.mix(server, scenes, [1 / len(scenes)] * len(scenes))
+
+    wanted = dict(train(Alike(), toy.mlp(), EVERYONE, SETTING).named_parameters())
+    assert toy.distance(found, {name: value.detach() for name, value in wanted.items()}) < 1e-12

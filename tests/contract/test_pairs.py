@@ -1,0 +1,86 @@
+"""Any two parts make an algorithm: all pairs of terms, gradient rules, combine rules and server rules."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+import toy
+import torch
+
+from fedra import algorithms
+from fedra.core.batches import Schedule
+from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Term
+from fedra.core.tree import flatten, is_finite
+from fedra.errors import ConfigError
+from fedra.parts.gradient import AlsoDescend, DriftRadius, Perturb, WeightRadius
+from fedra.parts.objective import CrossEntropy, Distillation, ModelContrast, Proximal
+
+ONCE = replace(toy.LOCAL, schedule=Schedule(batch=6))
+
+
+def known(slot: type[Part]) -> list[Part]:
+    """Every part of ours that goes into the slot and can be made without arguments."""
+
+    def complete(kind: type[Part]) -> bool:
+        needed = [p for p in inspect.signature(kind).parameters.values() if p.default is p.empty]
+        abstract = kind.__doc__ is None or not hasattr(kind, "__match_args__") or "formula" not in vars(kind)
+        return not needed and not abstract
+
+    ours = [kind for kind in KNOWN.values() if issubclass(kind, slot) and kind.__module__.startswith("fedra.")]
+    return [kind() for kind in ours if complete(kind)]
+
+
+RULES = [
+    *known(GradientRule),
+    Perturb(0.1, Distillation(), scope="head"),
+    Perturb(0.1, Proximal(), DriftRadius("layer"), "body"),
+    Perturb(0.1, radius=WeightRadius(0.1)),
+    AlsoDescend(ModelContrast()),
+    AlsoDescend(Proximal(), through=Perturb(0.1, Distillation(), scope="head")),
+]
+PARTS = [*known(Term), *RULES, *known(Combine), *known(ServerRule)]
+SLOTS = (Term, GradientRule, Combine, ServerRule)
+PAIRS = [
+    pair for pair in combinations(PARTS, 2) if not any(all(isinstance(p, s) for p in pair) for s in (Combine, ServerRule))
+]
+
+
+def label(part: Part) -> str:
+    return f"{part.name}{PARTS.index(part)}"
+
+
+def test_every_slot_is_there() -> None:
+    assert [len([part for part in PARTS if isinstance(part, slot)]) >= least for slot, least in zip(SLOTS, (9, 6, 5, 4), strict=True)] == [True] * 4
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "+".join(map(label, pair)))
+def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
+    work = toy.job(algorithms.fedavg().plus(*pair), toy.mlp(torch.float32), local=ONCE)
+    history = toy.run(work, ((0, 1), (1, 2)))
+    assert is_finite(history.params)
+    assert is_finite(flatten(history.server.memory))
+    assert all(upload.broken_step is None for upload in history.uploads)
+    assert toy.distance(history.params, work.model.weights().params) > 1e-4
+
+
+@pytest.mark.parametrize("first", algorithms.ENTRIES)
+def test_algorithms_join(first: str) -> None:
+    """Every named algorithm joins every other, or says in one sentence why not."""
+    for second in algorithms.ENTRIES:
+        left, right = algorithms.ENTRIES[first].recipe(), algorithms.ENTRIES[second].recipe()
+        joined = left.plus(right)
+        assert set(joined.gradient) == {*left.gradient, *right.gradient}
+        assert set(joined.server) == {*left.server, *right.server}
+        labels = [term for term in joined.objective if term.fits_labels]
+        wanted = {term for term in (*left.objective, *right.objective) if term.fits_labels and not term.is_plain}
+        assert set(labels) == (wanted or {CrossEntropy()})
+        history = toy.run(toy.job(joined, toy.mlp(torch.float32), local=ONCE), ((0, 1),))
+        assert is_finite(history.params)
+
+
+def test_a_part_of_no_slot_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is no part of an algorithm"):
+        algorithms.fedavg().plus(DriftRadius())

@@ -1,0 +1,176 @@
+"""A federation small enough to check by hand: tiny models, three clients of unequal size, any runner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedra.core.batches import AsIs, Examples, LocalData, Schedule, Transform
+from fedra.core.job import Job, LocalTraining
+from fedra.core.model import Model
+from fedra.core.part import Algorithm
+from fedra.core.random import scoped_seed
+from fedra.core.round import (
+    LocalState,
+    begin,
+    broadcast,
+    init_server,
+    local_step,
+    server_update,
+    teacher_outputs,
+    teacher_weights,
+)
+from fedra.core.tree import Params, Tree, flatten
+from fedra.core.view import Batch, Client, Server, Trace, Upload, View
+from fedra.data.clients import OwnClients
+from fedra.runners import RUNNERS
+
+SEED = 7
+SIZES = (11, 6, 9)
+CLASSES = 4
+LOCAL = LocalTraining(Schedule(epochs=2, batch=4), lr=0.1, lr_decay=0.7, momentum=0.9, weight_decay=1e-3)
+
+
+class Net(nn.Module):
+    """A body and a head."""
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+        self.head = head
+
+
+def mlp(dtype: torch.dtype = torch.float64) -> Net:
+    with scoped_seed(1):
+        return Net(nn.Sequential(nn.Linear(5, 6), nn.Tanh()), nn.Linear(6, CLASSES)).to(dtype)
+
+
+def conv(dtype: torch.dtype = torch.float64, track: bool = True, channels: int = 1) -> Net:
+    """A convolution with batch normalisation, whose running statistics are tracked or not."""
+    with scoped_seed(2):
+        body = nn.Sequential(
+            nn.Conv2d(channels, 3, 3), nn.BatchNorm2d(3, track_running_stats=track), nn.Tanh(), nn.Flatten()
+        )
+        return Net(body, nn.Linear(12, CLASSES)).to(dtype)
+
+
+def clients(shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES, transform: Transform | None = None) -> OwnClients:
+    """Clients whose inputs lean toward their labels; the last client lacks the last class."""
+    draw = torch.Generator().manual_seed(SEED)
+    own = []
+    for number, size in enumerate(sizes):
+        kinds = CLASSES - (number == len(sizes) - 1)
+        targets = torch.randint(kinds, (size,), generator=draw)
+        noise = torch.randn((size, *shape), generator=draw, dtype=torch.float64)
+        inputs = noise + targets.double().view(-1, *[1] * len(shape)) / 2
+        own.append(Examples(inputs, targets, transform or AsIs()))
+    return OwnClients(own)
+
+
+def job(
+    algorithm: Algorithm,
+    module: Net | None = None,
+    data: OwnClients | None = None,
+    local: LocalTraining = LOCAL,
+    seed: int = SEED,
+) -> Job:
+    module = module or mlp()
+    images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
+    data = data or clients((next(module.parameters()).shape[1], 4, 4) if images else (5,))
+    return Job(algorithm, Model(module), data, local, CLASSES, seed, test=data[0])
+
+
+@dataclass
+class History:
+    """A run as it stands: the server, what the clients remember, and all that was uploaded."""
+
+    server: Server
+    memory: dict[int, Tree] = field(default_factory=dict)
+    uploads: list[Upload] = field(default_factory=list)
+
+    @property
+    def params(self) -> Params:
+        return self.server.weights.params
+
+    def round(self, runner: Any, work: Job, number: int, cohort: Sequence[int]) -> None:
+        origin, sent = self.server.weights, broadcast(work.algorithm, self.server)
+        results = list(runner.train(number, origin, sent, cohort, lambda client: self.memory.get(client, {})))
+        self.memory |= {result.client: result.memory for result in results}
+        self.uploads += [result.upload for result in results]
+        self.server = server_update(work.algorithm, self.server, [r.upload for r in results], work.population)
+
+
+def start(work: Job) -> History:
+    return History(init_server(work.algorithm, work.model.weights()))
+
+
+def run(
+    work: Job, cohorts: Sequence[Sequence[int]] = ((0, 1, 2), (0, 1, 2)), runner: str = "sequential", **settings: Any
+) -> History:
+    """The rounds of these cohorts, by any registered runner."""
+    engine = RUNNERS[runner](work, **settings)
+    try:
+        history = start(work)
+        for number, cohort in enumerate(cohorts):
+            history.round(engine, work, number, cohort)
+        return history
+    finally:
+        engine.close()
+
+
+def same_bits(left: Params, right: Params) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(value, right[name]) for name, value in left.items())
+
+
+def distance(left: Params, right: Params) -> float:
+    """The largest difference of any entry."""
+    assert left.keys() == right.keys()
+    return max(float((value - right[name]).abs().max()) for name, value in left.items())
+
+
+
+@dataclass
+class Scene:
+    """One client at its first local step, to look at gradients and perturbations."""
+
+    work: Job
+    client: Client
+    state: LocalState
+    data: LocalData
+    batch: Batch
+
+    def view(self, functional: bool = False) -> View:
+        teachers = teacher_weights(self.work.algorithm, self.client)
+        outputs = teacher_outputs(self.work.model, teachers, {}, self.batch)
+        return View(self.work.model, self.client, self.batch, self.state.buffers, outputs, functional)
+
+    def step(self) -> Trace:
+        return local_step(
+            self.work.algorithm, self.work.model, self.client, self.state, self.batch, dict(self.view().teachers)
+        )
+
+
+def scene(
+    algorithm: Algorithm,
+    module: Net | None = None,
+    local: LocalTraining = LOCAL,
+    stir: float = 0.0,
+) -> Scene:
+    """Client 0 before its first step; `stir` moves its weights, its memory and what it received off their start."""
+    work = job(algorithm, module, local=local)
+    history = start(work)
+    data = LocalData(work.clients[0], work.model, local.schedule, CLASSES, SEED, 0, 0)
+    args = (work.model.weights(), broadcast(algorithm, history.server), {}, data, work.population)
+    client, state = begin(algorithm, work.model, local.at(0), *args)
+    if stir:
+        noise = torch.Generator().manual_seed(3)
+        for values in (state.params, flatten(client.memory), flatten(client.received)):
+            for value in values.values():
+                if value.is_floating_point():
+                    draw = torch.randn(value.shape, generator=noise, dtype=torch.float64)
+                    value.data.add_(stir * draw.to(value.dtype))
+    return Scene(work, client, state, data, next(iter(data)))
