@@ -78,6 +78,12 @@ class Schedule:
         return self.epochs * len(self.portions(examples))
 
 
+def refuse_empty(client: int, examples: int) -> None:
+    """A client without examples cannot take part."""
+    if examples == 0:
+        raise DataError(f"client {client} has no examples: use fewer clients or another partition")
+
+
 def orders(schedule: Schedule, examples: int, seed: int, round: int, client: int) -> Iterator[Tensor]:
     """The order in which a client goes over its examples, epoch by epoch."""
     shuffle = generator(seed, "shuffle", round, client)
@@ -101,8 +107,7 @@ class LocalData:
         round: int,
         client: int,
     ) -> None:
-        if len(examples) == 0:
-            raise DataError(f"client {client} has no examples: use fewer clients or another partition")
+        refuse_empty(client, len(examples))
         self._examples = examples
         self._model = model
         self._schedule = schedule

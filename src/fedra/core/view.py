@@ -108,9 +108,11 @@ class View:
                 self.trace.loss = loss.detach()
         else:
             gradient = {name: torch.zeros_like(params[name]) for name in names}
-        for term in terms:
-            if term.closed_form:
-                term.add_gradient(gradient, params, self)
+        closed = [term for term in terms if term.closed_form]
+        if closed and self.functional:  # in-place sums need each entry its own, as in `_apart`
+            gradient = {name: slope.clone() for name, slope in gradient.items()}
+        for term in closed:
+            term.add_gradient(gradient, params, self)
         return gradient
 
     def value(self, term: Term, params: Params) -> Tensor:
@@ -152,7 +154,7 @@ class View:
         gradient, (total, buffers) = torch.func.grad(loss, has_aux=True)({n: params[n] for n in names})
         if self.trace.buffers is None:
             self.trace.buffers = buffers
-        return {name: value.clone() for name, value in gradient.items()}, total
+        return gradient, total
 
     def _total(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
         output = self._output(params, head_only)

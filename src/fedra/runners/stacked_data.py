@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedra.core.batches import Examples, LocalData, orders
+from fedra.core.batches import Examples, LocalData, orders, refuse_empty
 from fedra.core.job import Job
 from fedra.core.view import Batch
 
@@ -43,6 +43,8 @@ class StackedData:
         schedule = job.local.schedule
         self._dtype, self._device = job.model.dtype, job.model.device
         by_client = {client: job.clients.size(client) for client in clients}
+        for client, size in by_client.items():
+            refuse_empty(client, size)
         portions = {size: schedule.portions(size) for size in set(by_client.values())}
         self.clients = sorted(clients, key=lambda client: -len(portions[by_client[client]]))
         self.examples = [by_client[client] for client in self.clients]
@@ -93,7 +95,7 @@ class Gathered:
         rows = self._rows[:active, step, :width]
         flat = rows.reshape(-1)
         inputs = self._inputs.index_select(0, flat)
-        return inputs.unflatten(0, rows.shape), self._targets.index_select(0, flat).view(rows.shape)
+        return inputs.view(*rows.shape, *inputs.shape[1:]), self._targets.index_select(0, flat).view(rows.shape)
 
 
 class Drawn:
@@ -114,14 +116,15 @@ class Drawn:
 def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray) -> np.ndarray:
     """(clients, steps, batch): the rows of every batch in the clients' data one after the other."""
     schedule, width = job.local.schedule, int(sizes.max())
-    rows = np.zeros((len(clients), sizes.shape[1] * width), dtype=np.int64)
+    rows: np.ndarray = np.zeros((len(clients), sizes.shape[1] * width), dtype=np.int64)
     for place, (client, count) in enumerate(zip(clients, counts, strict=True)):
         cuts = schedule.portions(count)
         used, stride = cuts[-1][1], len(cuts) * width
         for epoch, order in enumerate(orders(schedule, count, job.seed, round, client)):
             rows[place, epoch * stride : epoch * stride + used] = order.numpy()[:used]
     starts = np.cumsum([0, *counts[:-1]])
-    return (rows + starts[:, None]).reshape(len(clients), sizes.shape[1], width)
+    rows += starts[:, None]
+    return rows.reshape(len(clients), sizes.shape[1], width)
 
 
 def _padded(values: Tensor, width: int) -> Tensor:

@@ -6,9 +6,8 @@ stacked tensors as they are. Clients that have done their steps leave the stack 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,17 +36,18 @@ class Common:
     received: Tree
     trained: tuple[str, ...]
     population: Population
+    mixes_examples: bool
 
     @classmethod
     def of(cls, job: Job, round: int, origin: Weights, received: Tree) -> Common:
         """The round's common ground; `origin` and `received` are arranged for the model."""
         trained = tuple(name for name in origin.params if not job.algorithm.sharing.is_frozen(name))
-        optimizer = job.local.at(round)
-        return cls(job.algorithm, job.model, optimizer, origin, received, trained, job.population)
+        optimizer, mixes = job.local.at(round), mixes_examples(job.model.module)
+        return cls(job.algorithm, job.model, optimizer, origin, received, trained, job.population, mixes)
 
     def client(self, own: Tree, memory: Tree, examples: int) -> Client:
         """One client of the stack: inside vmap, or its slice after training."""
-        origin = Weights({**self.origin.params, **own["private"]}, self.origin.buffers)
+        origin = _replaced(self.origin, own["private"])
         counts = own["label_counts"]
         return Client(origin, self.received, memory, examples, self.trained, counts, self.optimizer, self.population)
 
@@ -86,11 +86,11 @@ def train_stack(common: Common, data: StackedData, memories: Sequence[Tree]) -> 
     for step, batch in enumerate(data):
         if len(batch.sizes) < len(own["label_counts"]):
             own, state = _first(own, len(batch.sizes)), _first(state, len(batch.sizes))
-        gradient, buffers, loss, logged = slopes(common, own, batch)
-        state = common.optimizer.step(own["params"], gradient, state)
-        for name, value in buffers.items():
+        result = slopes(common, own, batch)
+        state = common.optimizer.step(own["params"], result["gradient"], state)
+        for name, value in result["buffers"].items():
             own["buffers"][name].copy_(value)
-        figures.record(step, loss, logged)
+        figures.record(step, result["loss"], result["logs"])
     return finish(common, data, everyone, figures)
 
 
@@ -104,10 +104,10 @@ def begin(common: Common, data: StackedData, memories: Sequence[Tree]) -> Tree:
         flat = [tree.flatten({**first, **common.model.arrange_tree(own)}) for own in memories]
         memory |= tree.unflatten({path: torch.stack([own[path] for own in flat]) for path in flat[0]})
     private = memory[algorithm.sharing.name]
-    start = {**common.origin.params, **private}
+    start = _replaced(common.origin, private)
     return {
-        "params": {name: _repeated(start[name], count, name in private) for name in common.trained},
-        "buffers": {name: _repeated(value, count) for name, value in common.origin.buffers.items()},
+        "params": {name: _repeated(start.params[name], count, name in private) for name in common.trained},
+        "buffers": {name: _repeated(value, count, name in private) for name, value in start.buffers.items()},
         "private": private,
         "memory": memory,
         "examples": torch.tensor(data.examples, dtype=common.model.dtype, device=common.model.device),
@@ -115,29 +115,21 @@ def begin(common: Common, data: StackedData, memories: Sequence[Tree]) -> Tree:
     }
 
 
-def slopes(common: Common, own: Tree, batch: StackedBatch) -> tuple[Params, Params, Tensor, Params]:
-    """Gradients, new buffers, losses and logged numbers of one step.
+def slopes(common: Common, own: Tree, batch: StackedBatch) -> Tree:
+    """The gradients, new buffers, losses and logged numbers of one step.
 
     Batch normalisation mixes the examples of a batch, padding too: there batches are not padded but grouped by
     their size.
     """
     stacked = {**own, "inputs": batch.inputs, "targets": batch.targets}
-    over_clients = vmap(lambda one: _slope(common, one), randomness="error")
-    sizes = np.unique(batch.sizes)
-    result: tuple[Params, Params, Tensor, Params]
-    if len(sizes) == 1 or not mixes_examples(common.model.module):
-        result = over_clients(stacked if batch.mask is None else {**stacked, "mask": batch.mask})
-        return result
-    groups = [np.flatnonzero(batch.sizes == size) for size in sizes]
-    results = []
-    for size, group in zip(sizes, groups, strict=True):
-        rows = torch.from_numpy(group).to(common.model.device)
-        some = _each(stacked, lambda value, rows=rows: value[rows])
-        cut = {name: some[name][:, : int(size)] for name in ("inputs", "targets")}
-        results.append(over_clients({**some, **cut}))
-    back = torch.from_numpy(np.argsort(np.concatenate(groups))).to(common.model.device)
-    gradients, buffers, losses, logs = zip(*results, strict=True)
-    return _joined(gradients, back), _joined(buffers, back), torch.cat(losses)[back], _joined(logs, back)
+    over_clients: Callable[[Tree], Tree] = vmap(lambda one: _slope(common, one), randomness="error")
+    if batch.mask is None:
+        return over_clients(stacked)
+    if not common.mixes_examples:
+        return over_clients({**stacked, "mask": batch.mask})
+    groups = {int(size): np.flatnonzero(batch.sizes == size) for size in np.unique(batch.sizes)}
+    results = [over_clients(_picked(stacked, group, size)) for size, group in groups.items()]
+    return _joined(results, np.argsort(np.concatenate(list(groups.values()))))
 
 
 def mixes_examples(module: nn.Module) -> bool:
@@ -145,15 +137,15 @@ def mixes_examples(module: nn.Module) -> bool:
     return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
-def _slope(common: Common, own: Tree) -> tuple[Params, Params, Tensor, Params]:
+def _slope(common: Common, own: Tree) -> Tree:
     """One client's gradient as a pure function, seen from inside vmap; its number of examples is a tensor here."""
     client = common.client(own, own["memory"], own["examples"])
     batch = Batch(own["inputs"], own["targets"], mask=own.get("mask"))
     teachers = teacher_outputs(common.model, teacher_weights(common.algorithm, client), {}, batch)
     view = View(common.model, client, batch, own["buffers"], teachers, functional=True)
     gradient = nest(common.algorithm, view)({**client.origin.params, **own["params"]})
-    assert view.trace.loss is not None, "the objective has no term that looks at the batch"
-    return gradient, view.trace.buffers or {}, view.trace.loss, view.trace.logs
+    trace = view.trace
+    return {"gradient": gradient, "buffers": trace.buffers or {}, "loss": trace.loss, "logs": trace.logs}
 
 
 @torch.no_grad()
@@ -163,7 +155,9 @@ def finish(common: Common, data: StackedData, own: Tree, figures: Figures) -> li
     # From here on the stack of weights is the stack of changes: no second one is made.
     for name, value in own["params"].items():
         value.sub_(own["private"].get(name, common.origin.params[name]))
-    delta = {n: value for n, value in own["params"].items() if common.algorithm.sharing.is_averaged(n)}
+    averaged = common.algorithm.sharing.is_averaged
+    delta = {name: value for name, value in own["params"].items() if averaged(name)}
+    buffers = {name: value for name, value in own["buffers"].items() if averaged(name)}
     means, broken = figures.summary(data.steps)
     means["update_norm"] = _norms(delta, len(data.clients))
     effective = common.optimizer.effective_steps if common.algorithm.counts_steps else float
@@ -171,7 +165,7 @@ def finish(common: Common, data: StackedData, own: Tree, figures: Figures) -> li
     uploads = map(
         Upload,
         _apart(delta, len(data.clients)),
-        _apart(own["buffers"], len(data.clients)),
+        _apart(buffers, len(data.clients)),
         data.examples,
         data.steps,
         [lengths[steps] for steps in data.steps],
@@ -217,6 +211,11 @@ def _norms(delta: Params, count: int) -> list[float]:
     return norms
 
 
+def _replaced(weights: Weights, own: Params) -> Weights:
+    """The weights with what is the client's own in its place."""
+    return Weights(*({name: own.get(name, value) for name, value in group.items()} for group in weights))
+
+
 def _repeated(value: Tensor, count: int, stacked: bool = False) -> Tensor:
     """A copy for each client; what is stacked already is copied as it is."""
     return value.clone() if stacked else value.expand(count, *value.shape).clone(memory_format=torch.contiguous_format)
@@ -239,10 +238,19 @@ def _apart(values: Params, count: int) -> list[Params]:
     return [dict(zip(values, row, strict=True)) for row in zip(*(v.unbind() for v in values.values()), strict=True)]
 
 
-def _joined(pieces: Iterable[Params], back: Tensor) -> Params:
+def _picked(stacked: Tree, group: np.ndarray, size: int) -> Tree:
+    """The clients of a group, with the first `size` examples of their batches."""
+    rows = torch.from_numpy(group).to(stacked["targets"].device)
+    some = _each(stacked, lambda value: value[rows])
+    return {**some, "inputs": some["inputs"][:, :size], "targets": some["targets"][:, :size]}
+
+
+def _joined(pieces: Sequence[Tree], order: np.ndarray) -> Tree:
     """Groups of clients put together again in the stack's order."""
-    parts: list[dict[str, Any]] = list(pieces)
-    return {name: torch.cat([part[name] for part in parts])[back] for name in parts[0]}
+    flat = [tree.flatten(piece) for piece in pieces]
+    rows = torch.from_numpy(order).to(flat[0]["loss"].device)
+    whole = {path: torch.cat([piece[path] for piece in flat])[rows] for path in flat[0]}
+    return {"buffers": {}, "logs": {}, **tree.unflatten(whole)}
 
 
 def _alone(value: Tensor) -> Tensor:

@@ -1,0 +1,49 @@
+# Everything a newcomer needs: each target does its own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := $(VENV)/.core
+DEV := $(VENV)/.dev
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check docs bench format clean
+
+help:  ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
+
+$(CORE): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fedra into $(VENV) (a few minutes the first time)"
+	@$(PIP) torch
+	@$(PIP) -e .
+	@touch $@
+
+$(DEV): $(CORE)
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: $(CORE)  ## Compare federated methods on embedded data (about a minute)
+	@$(BIN)/fedra demo --out runs/demo
+
+test: $(DEV)  ## Run all tests
+	@$(BIN)/python -m pytest
+
+check: $(DEV)  ## Lint, types and import directions
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(DEV)  ## Format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(DEV)  ## Regenerate the reference pages in docs/
+	@$(BIN)/python docs/generate.py
+
+bench: $(DEV)  ## Measure speed against bare loops; prints ratios
+	@$(BIN)/python benchmarks/run.py
+
+clean:  ## Remove caches and build products (not your runs)
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
