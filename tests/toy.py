@@ -58,7 +58,9 @@ def conv(dtype: torch.dtype = torch.float64, track: bool = True, channels: int =
         return Net(body, nn.Linear(12, CLASSES)).to(dtype)
 
 
-def clients(shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES, transform: Transform | None = None) -> OwnClients:
+def clients(
+    shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES, transform: Transform | None = None
+) -> OwnClients:
     """Clients whose inputs lean toward their labels; the last client lacks the last class."""
     draw = torch.Generator().manual_seed(SEED)
     own = []
@@ -130,7 +132,6 @@ def distance(left: Params, right: Params) -> float:
     """The largest difference of any entry."""
     assert left.keys() == right.keys()
     return max(float((value - right[name]).abs().max()) for name, value in left.items())
-
 
 
 @dataclass

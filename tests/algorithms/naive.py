@@ -114,7 +114,7 @@ def length(values: Values) -> Tensor:
 
 
 def mix(server: nn.Module, scenes: list[Scene], shares: Sequence[float]) -> None:
-    """server <- sum of shares * the clients' models; whole-number buffers take the largest."""
+    """The server becomes the sum of shares * the clients' models; whole-number buffers take the largest."""
     states = [scene.net.state_dict() for scene in scenes]
     mixed = {
         name: sum(share * state[name] for share, state in zip(shares, states, strict=True))

@@ -2,71 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Literal
 
 import pytest
-import toy
 import torch
-from torch import Tensor, nn
+from bowls import ToyLinear, ToyPull, ToyQuadratic, on
+from torch import nn
 
+import toy
 from fedra import algorithms as fed
 from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.core import tree
 from fedra.core.batches import Schedule
 from fedra.core.job import LocalTraining
 from fedra.core.model import Model, Output
-from fedra.core.part import Algorithm, Sharing, Term
+from fedra.core.part import Algorithm, Sharing
 from fedra.core.tree import Params
-from fedra.core.view import View
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Perturb, WeightRadius
 from fedra.parts.objective import ModelContrast, NotTrueDistillation, Proximal
 
 PLAIN = LocalTraining(Schedule(batch=4), lr=0.1)
-
-
-@dataclass(frozen=True)
-class ToyQuadratic(Term):
-    """A bowl in the head's weights: its centre and its curvatures."""
-
-    centre: float = 0.0
-    stretch: float = 1.0
-    formula: ClassVar[str] = "1/2 sum_j h_j (w_j - centre)^2"
-
-    def curvature(self, weight: Tensor) -> Tensor:
-        return self.stretch * torch.linspace(0.5, 2.0, weight.numel(), dtype=weight.dtype).view_as(weight)
-
-    def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        weight = params["head.weight"]
-        return 0.5 * (self.curvature(weight) * (weight - self.centre).square()).sum()
-
-    def slope(self, weight: Tensor) -> Tensor:
-        return self.curvature(weight) * (weight - self.centre)
-
-
-@dataclass(frozen=True)
-class ToyPull(ToyQuadratic):
-    """Another bowl, to stand for the proximal term."""
-
-    centre: float = 1.0
-    stretch: float = 0.3
-
-
-@dataclass(frozen=True)
-class ToyLinear(Term):
-    """A constant gradient in every parameter."""
-
-    slope: float = 1.0
-    formula: ClassVar[str] = "slope * sum_j w_j"
-
-    def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        return self.slope * sum((value.sum() for value in params.values()), torch.zeros((), dtype=torch.float64))
-
-
-def on(objective: Term, algorithm: Algorithm) -> Algorithm:
-    """The algorithm with this term in the place of cross-entropy."""
-    return replace(algorithm, objective=(objective, *algorithm.objective[1:]))
 
 
 def eps_of(rule: Perturb, stir: float = 0.3) -> tuple[Params, toy.Scene]:
@@ -261,46 +218,6 @@ def test_19_the_ablations_on_bowls(variant: Literal["A0", "A1", "A2", "A3", "A4"
 @pytest.mark.parametrize("round", [0, 1, 7, 300])
 def test_20_the_rate_decays_by_rounds(round: int) -> None:
     assert LocalTraining(lr=0.01, lr_decay=0.99).at(round).lr == pytest.approx(0.01 * 0.99**round, rel=1e-14)
-
-
-def bowls(rho: float, rate: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The weights before a step, after FedAvg's and after FedSoL's."""
-    local = LocalTraining(Schedule(batch=4), lr=rate)
-    ends = []
-    for algorithm in (fed.fedavg(), fed.fedsol(rho=rho, proximal=ToyPull())):
-        scene = toy.scene(on(ToyQuadratic(), algorithm), local=local)
-        start = scene.state.params["head.weight"].detach().clone()
-        scene.step()
-        ends.append(scene.state.params["head.weight"].detach())
-    return start, ends[0], ends[1]
-
-
-def value_of(bowl: ToyQuadratic, weight: Tensor) -> Tensor:
-    return 0.5 * (bowl.curvature(weight) * (weight - bowl.centre).square()).sum()
-
-
-@pytest.mark.parametrize("rho", [0.1, 1.0])
-def test_proposition_1_fedsol_lowers_the_proximal_loss_more(rho: float) -> None:
-    """Its change beyond FedAvg's is - rate rho g_p' H g_p / ||g_p||, to first order in the rate."""
-    rate, bowl, pull = 1e-6, ToyQuadratic(), ToyPull()
-    start, plain, sol = bowls(rho, rate)
-    g = pull.slope(start)
-    promised = -rate * rho * (g * bowl.curvature(start) * g).sum() / g.norm()
-    found = value_of(pull, sol) - value_of(pull, plain)
-    assert float(promised) < 0
-    assert float(found) == pytest.approx(float(promised), rel=1e-4)
-
-
-@pytest.mark.parametrize("rho", [0.1, 1.0])
-def test_proposition_2_the_local_loss_falls_as_at_half_the_perturbation(rho: float) -> None:
-    """- rate ||grad L(w + rho/2 g_p/||g_p||)||^2, whose own square in rho is - rate rho^2/4 ||H g_p||^2 / ||g_p||^2."""
-    rate, bowl, pull = 1e-6, ToyQuadratic(), ToyPull()
-    start, _, sol = bowls(rho, rate)
-    along = pull.slope(start) / pull.slope(start).norm()
-    half = bowl.slope(start + rho / 2 * along).square().sum()
-    square = rho**2 / 4 * (bowl.curvature(start) * along).square().sum()
-    found = value_of(bowl, sol) - value_of(bowl, start)
-    assert float(found) == pytest.approx(float(-rate * (half - square)), rel=1e-4)
 
 
 def test_feddyn_refuses_to_divide_by_nothing() -> None:

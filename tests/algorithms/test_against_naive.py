@@ -8,27 +8,12 @@ from typing import Any
 
 import naive
 import pytest
-import toy
 import torch
 from naive import Method, Setting, train
-from naive_methods import (
-    Clipped,
-    Contrast,
-    Decorrelate,
-    Distance,
-    Dyn,
-    Kd,
-    Nova,
-    NovaControl,
-    Ntd,
-    Sam,
-    Served,
-    Sol,
-    Variates,
-    calibrated,
-    restricted,
-)
+from naive_extras import Contrast, Decorrelate, Distance, Dyn, Kd, NovaControl, Ntd, Variates
+from naive_methods import Clipped, Nova, Sam, Served, Sol, calibrated, restricted
 
+import toy
 from fedra import algorithms as ours
 from fedra.algorithms import ENTRIES
 from fedra.algorithms.feddyn import DynamicRegulariser
@@ -64,9 +49,7 @@ def sol(name: str, term: Any, extra: Callable[[], naive.Extra], **settings: Any)
 def shaped(radius: str, over: str, scope: str) -> Case:
     algorithm = ours.fedsol(rho=0.7, radius=radius, over=over, scope=scope)  # type: ignore[arg-type]
     kept = over if radius == "adaptive" else None
-    return Case(
-        f"fedsol-{radius}-{over}-{scope}", algorithm, lambda: Sol(Kd(), rho=0.7, over=kept, scope=scope)
-    )
+    return Case(f"fedsol-{radius}-{over}-{scope}", algorithm, lambda: Sol(Kd(), rho=0.7, over=kept, scope=scope))
 
 
 def scaffold(name: str, momentum: bool, size: bool, clip: float | None = None) -> Case:

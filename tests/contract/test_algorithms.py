@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-import toy
 import torch
 
+import toy
 from fedra.algorithms import ENTRIES, fedavg, fedsol
 from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.algorithms.fednova import NovaDirection
@@ -174,6 +174,30 @@ def test_nothing_private_or_frozen_is_uploaded(name: str) -> None:
         assert not torch.equal(own[0][path], own[1][path])
 
 
+@pytest.mark.parametrize("sharing", [Sharing(("head.",)), Sharing(("body.1.",)), Sharing(frozen=("body.",))])
+@pytest.mark.parametrize("runner", [name for name in RUNNERS if name != "sequential"])
+def test_every_runner_keeps_what_is_private(runner: str, sharing: Sharing) -> None:
+    work = toy.job(replace(made("moon"), sharing=sharing), toy.conv(), local=SHORT)
+    found, wanted = toy.run(work, LATECOMER, runner), toy.run(work, LATECOMER)
+    assert toy.distance(found.params, wanted.params) < TOLERANCE
+    assert toy.distance(found.server.weights.buffers, wanted.server.weights.buffers) < TOLERANCE
+    for client, memory in wanted.memory.items():
+        assert toy.distance(flatten(found.memory[client]), flatten(memory)) < TOLERANCE
+    assert [{*upload.delta, *upload.buffers} for upload in found.uploads] == [
+        {*upload.delta, *upload.buffers} for upload in wanted.uploads
+    ]
+
+
+@pytest.mark.parametrize("term", [ControlVariates(), DynamicRegulariser(), NovaDirection()], ids=lambda term: term.name)
+def test_private_parameters_are_not_corrected(term: Term) -> None:
+    """There is no mean course of a private parameter: subtracting its own would only stop it."""
+    history = toy.run(toy.job(fedavg().plus(term, Sharing(private=("head.",)))), ((0, 1, 2),) * 3)
+    for memory in history.memory.values():
+        own = next(iter(memory[term.name].values()))
+        assert not own["head.weight"].any()
+        assert own["body.0.weight"].any()
+
+
 def terms() -> list[Term]:
     """Every known term that can be made without arguments."""
     kinds = [kind for kind in KNOWN.values() if issubclass(kind, Term) and kind.__module__.startswith("fedra.")]
@@ -211,7 +235,9 @@ def test_gradients_against_finite_differences(term: Term, scope: str) -> None:
                 assert float(slope.view(-1)[place]) == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.parametrize("term", [Proximal(), ModelContrast(), ControlVariates(), DynamicRegulariser(), NovaDirection()])
+@pytest.mark.parametrize(
+    "term", [Proximal(), ModelContrast(), ControlVariates(), DynamicRegulariser(), NovaDirection()]
+)
 def test_a_perturbed_pass_leaves_no_trace_in_the_statistics(term: Term) -> None:
     """The running statistics of a round do not depend on how far gradients are perturbed in its first step."""
     found = [stepped(fedsol(rho=rho, proximal=term)) for rho in (0.0, 5.0)]

@@ -7,9 +7,9 @@ from inspect import signature
 from itertools import combinations
 
 import pytest
-import toy
 import torch
 
+import toy
 from fedra import algorithms
 from fedra.core.batches import Schedule
 from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Term

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
-import toy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import toy
 from fedra.core.batches import Examples, LocalData, Schedule
 from fedra.core.model import Model
 from fedra.errors import DataError
@@ -48,7 +49,7 @@ def test_portions(examples: int, batch: int | None, drop_last: bool, epochs: int
     schedule = Schedule(epochs, batch, drop_last)
     cuts = schedule.portions(examples)
     assert cuts[0][0] == 0
-    assert all(end == start for (_, end), (start, _) in zip(cuts, cuts[1:], strict=False))
+    assert all(end == start for (_, end), (start, _) in pairwise(cuts))
     sizes = [end - start for start, end in cuts]
     assert all(size == (batch or examples) for size in sizes[:-1])
     if drop_last and examples >= (batch or examples):

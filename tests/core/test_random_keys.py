@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from fedra.core.random import generator, key, scoped_seed
 
 
-@given(st.integers(0, 2**64), st.sampled_from(["shuffle", "augment", "layers"]), st.lists(st.integers(0, 10**6), max_size=3))
+@given(
+    st.integers(0, 2**64),
+    st.sampled_from(["shuffle", "augment", "layers"]),
+    st.lists(st.integers(0, 10**6), max_size=3),
+)
 def test_a_key_is_a_seed_torch_takes(seed: int, purpose: str, where: list[int]) -> None:
     assert 0 <= key(seed, purpose, *where) < 2**63
     generator(seed, purpose, *where)

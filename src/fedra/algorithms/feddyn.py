@@ -53,7 +53,7 @@ class DynamicRegulariser(Term):
             slope.add_(params[name].detach(), alpha=self.alpha).sub_(origin[name], alpha=self.alpha).sub_(own[name])
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        return {"slope": tree.add(local.client.memory[self.name]["slope"], local.delta, -self.alpha)}, {}
+        return {"slope": tree.add(local.client.memory[self.name]["slope"], local.drift, -self.alpha)}, {}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
         return {"drift": tree.accumulate(total.get("drift", {}), upload.delta)}

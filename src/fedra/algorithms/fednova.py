@@ -53,7 +53,7 @@ class NovaDirection(Term):
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
         optimizer = local.client.optimizer
         scale = -1 / (optimizer.lr * optimizer.effective_steps(local.steps))
-        own = tree.scale(local.delta, scale)
+        own = tree.add(tree.zeros_like(local.weights.params), local.drift, scale)
         return {"own": own}, {"scale": next(iter(own.values())).new_tensor([scale])}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:

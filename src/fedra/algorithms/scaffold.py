@@ -66,7 +66,7 @@ class ControlVariates(Term):
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
         steps = local.client.optimizer.effective_steps(local.steps) if self.momentum_aware else local.steps
         scale = -1 / (steps * local.client.optimizer.lr)
-        own = tree.add(tree.scale(self.correction(local.client), -1.0), local.delta, scale)
+        own = tree.add(tree.scale(self.correction(local.client), -1.0), local.drift, scale)
         rate = next(iter(own.values())).new_tensor([scale * self._ratio(local.client)])
         return {"own": own}, {"rate": rate}
 

@@ -31,6 +31,9 @@ class ClassAccuracy:
 
     best: Tensor | None = None
 
+    def begin(self) -> None:
+        return None
+
     def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
         return {}
 
@@ -56,6 +59,9 @@ class Preservation:
     _before: tuple[Server, float] | None = None
     _local: list[float] = field(default_factory=list)
 
+    def begin(self) -> None:
+        self._local = []
+
     def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
         if self._before is None or self._before[0] is not before:
             self._before = (before, self._count(before.weights.params, before.weights.buffers).accuracy)
@@ -71,7 +77,7 @@ class Preservation:
         }
 
     def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
-        local, self._local = torch.tensor(self._local), []
+        local = torch.tensor(self._local, dtype=torch.float64)
         before = self._before[1] if self._before else float("nan")
         return {
             "accuracy_before": before,
@@ -94,12 +100,15 @@ class Divergence:
 
     _deltas: list[Params] = field(default_factory=list)
 
+    def begin(self) -> None:
+        self._deltas = []
+
     def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
         self._deltas.append(upload.delta)
         return {}
 
     def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
-        deltas, self._deltas = self._deltas, []
+        deltas = self._deltas
         pairs = [float(tree.norm(tree.subtract(a, b))) for a, b in combinations(deltas, 2)]
         return {
             "global_local_distance": sum(float(tree.norm(delta)) for delta in deltas) / len(deltas),

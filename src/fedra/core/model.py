@@ -47,6 +47,10 @@ class Model:
         strays = [n for n, _ in module.named_parameters() if n.partition(".")[0] not in ("body", "head")]
         if strays:
             raise ConfigError(f"the parameter '{strays[0]}' lies outside the model's body and head: move it into one")
+        owners: dict[int, str] = {}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            if owners.setdefault(id(parameter), name[:4]) != name[:4]:
+                raise ConfigError(f"body and head share the parameter '{name}': give each its own")
         self._names = {
             part: [name.partition(".")[2] for name in self.state_names() if name.startswith(f"{part}.")]
             for part in ("body", "head")

@@ -135,17 +135,14 @@ class ServerRule(Part):
 
 
 class Personaliser(Part):
-    """How a client turns the final global model into its own: which terms it descends, for how long, and on
-    which parameters. The same `client_update` trains it.
-    """
+    """How a client turns the final global model into its own: what it descends, how long, and at which rate."""
+
+    epochs: int
+    initial_rate: bool
 
     def algorithm(self, algorithm: Algorithm) -> Algorithm:
-        """The algorithm of the client's own training; by default plain training on the objective's first term."""
-        return Algorithm(objective=algorithm.objective[:1], sharing=algorithm.sharing, combine=algorithm.combine)
-
-    def epochs(self) -> int:
-        """How many epochs of it."""
-        raise TypeError(f"{type(self).__name__} must define epochs")
+        """The algorithm of the client's own training, derived from the federation's."""
+        raise TypeError(f"{type(self).__name__} must define algorithm")
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,12 @@ class Local:
         """How far each parameter moved."""
         return {name: value - self.client.origin.params[name] for name, value in self.weights.params.items()}
 
+    @property
+    def drift(self) -> Params:
+        """The same without private parameters, which have no global course to drift from."""
+        private = self.client.memory.get("sharing", {})
+        return {name: value for name, value in self.delta.items() if name not in private}
+
 
 @dataclass(frozen=True)
 class Upload:

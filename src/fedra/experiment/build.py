@@ -12,22 +12,21 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import nn
 
-from fedra import algorithms as algorithms
 from fedra.algorithms import ALGORITHMS
 from fedra.core.batches import Examples, Schedule
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
 from fedra.core.part import KNOWN, Algorithm, Part
 from fedra.core.random import key
-from fedra.data import Dataset, load, transform_for
+from fedra.data import DATASETS, Dataset, load, transform_for
 from fedra.data.clients import PooledClients
-from fedra.data.partition import split
+from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError, nearest
 from fedra.experiment import config as configuration
 from fedra.experiment.config import Config
+from fedra.models import MODELS, with_projection
 from fedra.models import build as build_model
-from fedra.models import with_projection
-from fedra.registry import Field, Registry, checked, fields
+from fedra.registry import Field, checked, fields
 from fedra.runners import RUNNERS, Runner
 
 
@@ -49,17 +48,17 @@ def build(config: Config) -> Built:
     parts = split_dataset(config, dataset)
     module = build_module(config, dataset)
     clients = PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts)
-    local = LocalTraining(
-        Schedule(config.local.epochs, config.local.batch, config.local.drop_last),
-        config.local.optimizer,
-        config.local.lr,
-        config.local.lr_decay,
-        config.local.momentum,
-        config.local.weight_decay,
-    )
     test = Examples(dataset.test.inputs, dataset.test.targets, transform)
+    local = local_training(config.local)
     job = Job(algorithm, Model(module, device), clients, local, len(dataset.classes), config.seed, test)
     return Built(job, dataset)
+
+
+def local_training(section: configuration.Local) -> LocalTraining:
+    """How a client trains."""
+    schedule = Schedule(section.epochs, section.batch, section.drop_last)
+    rate = (section.lr, section.lr_decay)
+    return LocalTraining(schedule, section.optimizer, *rate, section.momentum, section.weight_decay)
 
 
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:
@@ -86,7 +85,7 @@ def build_device(name: str) -> torch.device:
     """The device of that name, if it is there."""
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"the device '{name}' cannot be used here ({reason}): set device = 'cpu'") from None
@@ -110,18 +109,22 @@ def build_algorithm(section: configuration.Algorithm) -> Algorithm:
 
 def _algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
     owner = f"the algorithm '{name}'"
-    recipe = _import(name) if ":" in name else ALGORITHMS[name]
+    recipe = _recipe(name)
     result = recipe(**checked(owner, fields(recipe), settings, _to_part))
     if not isinstance(result, Algorithm):
         raise ConfigError(f"{owner} returned a {type(result).__name__}: it must return a fedra Algorithm")
     return result
 
 
+def _recipe(name: str) -> Callable[..., Any]:
+    return _import(name) if ":" in name else ALGORITHMS[name]
+
+
 def _import(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"the algorithm '{path}' cannot be imported ({error}): put its folder on PYTHONPATH"
         ) from None
@@ -175,30 +178,21 @@ def part_fields(kind: type[Part]) -> dict[str, Field]:
 
 
 def resolved(config: Config) -> Config:
-    """The configuration with the defaults of everything it names written out."""
-
-    def filled(section: configuration.Named, registry: Registry) -> dict[str, Any]:
-        defaults = {
-            name: field.default
-            for name, field in fields(registry[section.name]).items()
-            if not field.required and field.default is not None and not isinstance(field.default, Part)
-        }
-        return {**section.model_dump(), **defaults, **section.settings}
-
-    from fedra.data import DATASETS
-    from fedra.data.partition import PARTITIONS
-    from fedra.models import MODELS
-
-    registries: dict[str, Registry] = {
-        "data": DATASETS,
-        "partition": PARTITIONS,
-        "model": MODELS,
-        "algorithm": ALGORITHMS,
-        "runner": RUNNERS,
-    }
-    sections = {
-        name: filled(getattr(config, name), registry)
-        for name, registry in registries.items()
-        if getattr(config, name).name in registry
-    }
+    """The configuration with the defaults of everything it names written out, after a check of every name and field."""
+    build_algorithm(config.algorithm)
+    sections = {"algorithm": _filled(config.algorithm, _recipe(config.algorithm.name))}
+    registries = {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "runner": RUNNERS}
+    for name, registry in registries.items():
+        section: configuration.Named = getattr(config, name)
+        registry.settings(section.name, section.settings)
+        sections[name] = _filled(section, registry[section.name])
     return Config.model_validate({**config.model_dump(), **sections})
+
+
+def _filled(section: configuration.Named, function: Callable[..., Any]) -> dict[str, Any]:
+    defaults = {
+        name: field.default
+        for name, field in fields(function).items()
+        if not field.required and field.default is not None and not isinstance(field.default, Part)
+    }
+    return {**section.model_dump(), **defaults, **section.settings}

@@ -11,10 +11,11 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 from torch import Tensor
 
 from fedra.core import tree
@@ -27,12 +28,21 @@ from fedra.experiment.training import State
 MANIFEST = "manifest.json"
 
 
+class Manifest(BaseModel):
+    """The rounds done, and the files of the server and of every client that remembers anything."""
+
+    version: Literal[1] = 1
+    round: NonNegativeInt
+    server: str
+    clients: dict[int, str]
+
+
 class Checkpoint:
     """The checkpoint of one run, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._clients: dict[str, str] = {}
+        self._clients: dict[int, str] = {}
 
     def exists(self) -> bool:
         return (self._folder / MANIFEST).exists()
@@ -40,35 +50,33 @@ class Checkpoint:
     def save(self, state: State) -> None:
         """Write the state; whatever happens meanwhile, the old checkpoint or the new one is there whole."""
         (self._folder / "clients").mkdir(parents=True, exist_ok=True)
-        names = {"server": self._write(f"server-{state.round:06d}.safetensors", _server_tree(state.server))}
+        server = self._write(f"server-{state.round:06d}.safetensors", _server_tree(state.server))
         for client in sorted(state.changed):
             name = f"clients/{client:07d}-{state.round:06d}.safetensors"
-            self._clients[str(client)] = self._write(name, state.memory[client])
-        manifest = {"version": 1, "round": state.round, **names, "clients": self._clients}
-        write_atomically(self._folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+            self._clients[client] = self._write(name, state.memory[client])
+        manifest = Manifest(round=state.round, server=server, clients=self._clients)
+        write_atomically(self._folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
         state.changed.clear()
-        self._sweep(set(self._clients.values()) | set(names.values()))
+        self._sweep({server, *self._clients.values()})
 
     def load(self, server: Server) -> State:
         """The state of the last checkpoint; `server` is a fresh one, to compare names and shapes with."""
         manifest = self._manifest()
-        found = self._read(manifest["server"])
-        _compare(_server_tree(server), found, self._folder / manifest["server"].partition("#")[0])
+        found = self._read(manifest.server)
+        _compare(_server_tree(server), found, self._folder / manifest.server.partition("#")[0])
         restored = Server(Weights(found["params"], found.get("buffers", {})), found.get("memory", {}))
-        memory = {int(client): self._read(name) for client, name in manifest["clients"].items()}
-        self._clients = dict(manifest["clients"])
-        return State(manifest["round"], restored, memory)
+        memory = {client: self._read(name) for client, name in manifest.clients.items()}
+        self._clients = manifest.clients
+        return State(manifest.round, restored, memory)
 
-    def _manifest(self) -> dict[str, Any]:
+    def _manifest(self) -> Manifest:
         path = self._folder / MANIFEST
         try:
-            manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            manifest["round"], manifest["server"], manifest["clients"]
-        except FileNotFoundError:
-            raise RunError(f"there is no checkpoint in '{self._folder}': run again without --resume") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"the checkpoint manifest '{path}' is damaged ({error}): start the run anew") from None
-        return manifest
+            return Manifest.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = ".".join(str(step) for step in (*first["loc"], first["msg"]))
+            raise RunError(f"the checkpoint manifest '{path}' is damaged ({reason}): start the run anew") from None
 
     def _write(self, name: str, values: Tree) -> str:
         """Save a tree and return its name with a checksum."""

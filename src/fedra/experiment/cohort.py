@@ -22,10 +22,14 @@ class CohortRule:
     fraction: float = 1.0
     sampling: Literal["keyed", "legacy"] = "keyed"
 
+    def size(self, clients: int) -> int:
+        """How many of so many clients take part; at least one does."""
+        return max(int(self.fraction * clients + 1e-9), 1)
+
     def sample(self, clients: Clients, seed: int, round: int, attempt: int) -> list[int]:
         """The round's clients, largest first: the order in which every runner begins them and folds their answers."""
         count = len(clients)
-        size = max(int(self.fraction * count + 1e-9), 1)
+        size = self.size(count)
         if self.sampling == "legacy":
             drawn = np.random.RandomState(round + attempt * 100_003).choice(count, size, replace=False).tolist()
         else:

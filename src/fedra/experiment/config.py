@@ -6,6 +6,7 @@ algorithm, a runner); everything else is listed here.
 
 from __future__ import annotations
 
+import copy
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +52,9 @@ class Partition(Named):
     """How the training examples are given to clients; other keys are the partition's own fields."""
 
     name: str = Field("iid", description="a name of `fedra list partitions`")
-    clients: int | None = Field(10, ge=1, description="how many; natural partitions may leave it out")
+    clients: int | None = Field(
+        10, ge=1, description="how many; 0 for as many as the data have (natural, one-class, identity)"
+    )
     seed: int = Field(0, ge=0, description="seeds the split alone, apart from training")
 
 
@@ -77,7 +80,7 @@ class Local(Section):
     """How a client trains."""
 
     epochs: int = Field(1, ge=1, description="passes over the client's data in a round")
-    batch: int | None = Field(50, ge=1, description="examples per step; 'all' (in TOML: 0) for the whole client")
+    batch: int | None = Field(50, ge=1, description="examples per step; 0 or 'all' for the whole client")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="the local optimiser")
     lr: float = Field(0.01, gt=0, description="its learning rate in the first round")
     lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the rate after every round")
@@ -178,10 +181,14 @@ class Config(Section):
     sweep: Sweep | None = None
 
 
+ALL = (("local", "batch"), ("partition", "clients"))
+"""Where None means all there is and is not the default: TOML, which has no null, says 0 there."""
+
+
 def read(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
     """The configuration in a TOML file (`-` reads standard input) or a dict, with `key.sub=value` overrides."""
     if isinstance(source, Mapping):
-        table, where = dict(source), "the configuration"
+        table, where = copy.deepcopy(dict(source)), "the configuration"
     else:
         table, where = _load(source)
     for word in overrides:
@@ -191,7 +198,10 @@ def read(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
 
 def write(config: Config) -> str:
     """The configuration as TOML, complete: reading it again gives the same run."""
-    return tomli_w.dumps(_without_none(config.model_dump(mode="json")))
+    table = config.model_dump()
+    for section, key in ALL:
+        table[section][key] = table[section][key] or 0
+    return tomli_w.dumps(_without_none(table))
 
 
 def parse_value(text: str) -> Any:
@@ -240,9 +250,10 @@ def assign(table: dict[str, Any], steps: Sequence[str], value: Any, what: str) -
 
 
 def _checked(table: dict[str, Any], where: str) -> Config:
-    local = table.get("local")
-    if isinstance(local, dict) and local.get("batch") in (0, "all"):
-        table = {**table, "local": {**local, "batch": None}}
+    for section, key in ALL:
+        found = table.get(section)
+        if isinstance(found, dict) and found.get(key) in (0, "all"):
+            table = {**table, section: {**found, key: None}}
     try:
         return Config.model_validate(table)
     except ValidationError as error:
@@ -251,7 +262,7 @@ def _checked(table: dict[str, Any], where: str) -> Config:
 
 def _sentence(error: ValidationError, where: str) -> str:
     first = error.errors()[0]
-    steps = [step for step in first["loc"] if isinstance(step, str)]
+    steps = _place(first["loc"])
     key = ".".join(steps)
     if first["type"] == "extra_forbidden":
         return f"{where} has no key '{key}': {nearest(steps[-1], _keys(steps[:-1]))}"
@@ -259,23 +270,25 @@ def _sentence(error: ValidationError, where: str) -> str:
     return f"{where} cannot use {key} = {first['input']!r}: {reason[:1].lower()}{reason[1:]}"
 
 
+def _place(location: Sequence[str | int]) -> list[str]:
+    """The key a mistake is at: pydantic's place without the numbers of items and the kinds it tried."""
+    section = location[0] if location else ""
+    depth = 2 if section in Config.model_fields and _keys([str(section)]) else 1
+    return [str(step) for step in location[:depth]]
+
+
 def _keys(section: list[str]) -> list[str]:
-    model: type[BaseModel] = Config
+    """The keys of a section, or of the whole configuration; a single value has none."""
+    model: Any = Config
     for step in section:
-        annotation = model.model_fields[step].annotation
-        assert isinstance(annotation, type)
-        assert issubclass(annotation, BaseModel)
-        model = annotation
-    return list(model.model_fields)
+        model = model.model_fields[step].annotation
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
 
 
 def _without_none(value: Any) -> Any:
-    """TOML has no null: a key that is None is left out, which reads back as None except where noted below."""
+    """TOML has no null: a key that is None is left out, which reads back as None."""
     if isinstance(value, dict):
-        kept = {key: _without_none(item) for key, item in value.items() if item is not None}
-        if "drop_last" in value and value.get("batch") is None:
-            kept["batch"] = 0  # the whole client; a missing key would read back as the default
-        return kept
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_without_none(item) for item in value]
     return value

@@ -13,11 +13,11 @@ from fedra.experiment.folder import RunFolder
 from fedra.experiment.report import compare_table, draw_curves, titles
 
 SETTING: dict[str, Any] = {
-    "rounds": 40,
+    "rounds": 30,
     "data": {"name": "digits"},
     "partition": {"name": "class-shards", "clients": 20, "shards": 2},
-    "model": {"name": "fedavg-cnn"},
-    "local": {"epochs": 5, "batch": 10, "lr": 0.02, "lr_decay": 0.99, "momentum": 0.9},
+    "model": {"name": "mlp"},
+    "local": {"epochs": 5, "batch": 10, "lr": 0.05, "lr_decay": 0.99, "momentum": 0.9},
     "cohort": {"fraction": 0.25},
     "runner": {"name": "processes"},
 }

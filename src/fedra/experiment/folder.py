@@ -6,6 +6,7 @@ config.toml  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  chec
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,8 @@ from fedra.experiment import config as configuration
 from fedra.experiment.checkpoint import Checkpoint, write_atomically
 from fedra.experiment.config import Config
 
-OURS = ("config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "curves.svg")
+FILES = ("config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "curves.svg")
+FOLDERS = ("checkpoint", "tensorboard")
 
 
 class RunFolder:
@@ -29,6 +31,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
+        """Whether nothing is left to do: the run came to its end, or failed."""
         return (self.path / "summary.json").exists()
 
     def create(self, config: Config, force: bool) -> None:
@@ -37,12 +40,18 @@ class RunFolder:
             raise ConfigError(f"'{self.path}' is a file: choose a folder with --out")
         if (self.path / "config.toml").exists():
             if not force:
-                how = "is finished" if self.finished else f"was begun: continue it with --resume {self.path}"
+                begun = f"was begun: continue it with --resume {self.path}"
+                how = self.ending() if self.finished else begun
                 raise ConfigError(f"the run in '{self.path}' {how}; --force replaces it, --out chooses another folder")
-            for name in OURS:
+            for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
-            shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
-        self.path.mkdir(parents=True, exist_ok=True)
+            for name in FOLDERS:
+                shutil.rmtree(self.path / name, ignore_errors=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror
+            raise ConfigError(f"the folder '{self.path}' cannot be made ({reason}): choose another with --out") from None
         write_atomically(self.path / "config.toml", configuration.write(config).encode())
 
     def config(self) -> Config:
@@ -51,12 +60,16 @@ class RunFolder:
             raise ConfigError(f"'{self.path}' holds no run (no config.toml): give the folder that --out named")
         return configuration.read(self.path / "config.toml")
 
+    def ending(self) -> str:
+        """How the run ended, as a verb."""
+        return "has failed" if self.summary().get("status") == "failed" else "is finished"
+
     def append(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
         """Add lines to a .jsonl file."""
         if name not in self._open:
             self._open[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         file = self._open[name]
-        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.writelines(_strict(line) + "\n" for line in lines)
         file.flush()
 
     def truncate(self, rounds: int) -> None:
@@ -96,13 +109,21 @@ class RunFolder:
         self._open = {}
 
 
+def _strict(line: dict[str, Any]) -> str:
+    """A line as JSON, which has no word for what is not finite: null stands for it."""
+    broken = {name for name, value in line.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps({name: None if name in broken else value for name, value in line.items()}, allow_nan=False)
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a .jsonl file; what a kill left of the last one is passed over."""
     found = []
-    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if text.endswith("\n"):
+    for text in path.read_bytes().splitlines(keepends=True):
+        if text.endswith(b"\n"):
             try:
-                found.append(json.loads(text))
-            except ValueError as error:
-                raise RunError(f"'{path}' is damaged ({error}): line {len(found) + 1} is no JSON") from None
+                line = json.loads(text)
+                line["round"] + 0
+            except (ValueError, TypeError, KeyError):
+                raise RunError(f"'{path}' is damaged in line {len(found) + 1}: start the run anew") from None
+            found.append(line)
     return found

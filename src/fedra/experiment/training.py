@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,9 +35,19 @@ class State:
         """The state before the first round."""
         return cls(0, init_server(job.algorithm, job.model.weights()))
 
+    def advance(self, server: Server, memory: dict[int, Tree]) -> None:
+        """A round is done."""
+        self.round, self.server = self.round + 1, server
+        self.memory.update(memory)
+        self.changed.update(memory)
+
 
 class Observer(Protocol):
     """Somebody who measures more about a round; figures it returns join the round's or the client's line."""
+
+    def begin(self) -> None:
+        """Forget what was seen of a try at a round that failed: another begins."""
+        ...
 
     def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
         """Look at an accepted upload."""
@@ -68,9 +79,17 @@ class Report:
 
 
 def rounds(
-    job: Job, runner: Runner, plan: Plan, state: State, on_client: Callable[[], None] = lambda: None
+    job: Job,
+    runner: Runner,
+    plan: Plan,
+    state: State,
+    on_client: Callable[[], None] = lambda: None,
+    held: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[Report]:
-    """Train from `state` to the plan's last round; `state` is moved on after each round."""
+    """Train from `state` to the plan's last round; `state` is moved on after each round.
+
+    `held` is entered before that and left when the next round is asked for: no signal should come between.
+    """
     while state.round < plan.rounds:
         started = time.perf_counter()
         server, memory, lines, examples = _train(job, runner, plan, state, on_client)
@@ -81,10 +100,9 @@ def rounds(
         for observer in plan.observers:
             metrics |= observer.round(server, counts)
         metrics["seconds"] = round(time.perf_counter() - started, 4)
-        state.server, state.round = server, state.round + 1
-        state.memory.update(memory)
-        state.changed.update(memory)
-        yield Report(metrics, lines, examples)
+        with held():
+            state.advance(server, memory)
+            yield Report(metrics, lines, examples)
 
 
 def _train(
@@ -99,6 +117,8 @@ def _train(
         lines = [_line(job, state.round, client, attempt, dropped=reason) for client, reason in absent.items()]
         fold, memory, examples = Fold(job.algorithm), {}, 0
         received = broadcast(job.algorithm, state.server)
+        for observer in plan.observers:
+            observer.begin()
         results = runner.train(
             state.round, state.server.weights, received, present, lambda client: state.memory.get(client, {})
         )
@@ -116,6 +136,8 @@ def _train(
         if plan.faults.enough(fold.uploads, len(cohort)):
             server = fold.finish(state.server, job.population)
             _check(server, state.round)
+            for line in failed:
+                line.setdefault("dropped", "its round was repeated, because too few clients answered")
             return server, {c: m for c, m in memory.items() if m}, failed + lines, examples
         failed += lines
     raise RunError(_under_quorum(plan.faults, state.round, failed))

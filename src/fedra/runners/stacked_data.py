@@ -58,10 +58,10 @@ class StackedData:
         own = [job.clients[client] for client in self.clients]
         self.label_counts = _label_counts([one.targets for one in own], job.classes).to(self._device)
         self._active = (self.sizes > 0).sum(axis=0).tolist()
-        alike = all(one.transform == own[0].transform for one in own)
-        gathers = alike and own[0].transform.deterministic
         self._source: Source = (
-            Gathered(job, round, self.clients, own, self.sizes) if gathers else Drawn(job, round, self.clients, own)
+            Gathered(job, round, self.clients, own, self.sizes)
+            if _deterministic(own)
+            else Drawn(job, round, self.clients, own)
         )
 
     def __iter__(self) -> Iterator[StackedBatch]:
@@ -113,18 +113,26 @@ class Drawn:
         return inputs, torch.stack([_padded(batch.targets, width) for batch in batches])
 
 
+def _deterministic(own: Sequence[Examples]) -> bool:
+    """Whether all clients prepare their inputs alike, with nothing random."""
+    transform = own[0].transform
+    return transform.deterministic and all(e.transform is transform or e.transform == transform for e in own)
+
+
 def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray) -> np.ndarray:
     """(clients, steps, batch): the rows of every batch in the clients' data one after the other."""
-    schedule, width = job.local.schedule, int(sizes.max())
-    rows: np.ndarray = np.zeros((len(clients), sizes.shape[1] * width), dtype=np.int64)
-    for place, (client, count) in enumerate(zip(clients, counts, strict=True)):
-        cuts = schedule.portions(count)
-        used, stride = cuts[-1][1], len(cuts) * width
-        for epoch, order in enumerate(orders(schedule, count, job.seed, round, client)):
-            rows[place, epoch * stride : epoch * stride + used] = order.numpy()[:used]
+    schedule = job.local.schedule
+    used = (sizes.sum(axis=1) // schedule.epochs).tolist()
+    shuffled = [
+        order[:length]
+        for client, count, length in zip(clients, counts, used, strict=True)
+        for order in orders(schedule, count, job.seed, round, client)
+    ]
     starts = np.cumsum([0, *counts[:-1]])
-    rows += starts[:, None]
-    return rows.reshape(len(clients), sizes.shape[1], width)
+    real = np.arange(sizes.max()) < sizes[:, :, None]
+    rows = np.broadcast_to(starts[:, None, None], real.shape).copy()
+    rows[real] += torch.cat(shuffled).numpy()
+    return rows
 
 
 def _padded(values: Tensor, width: int) -> Tensor:

@@ -1,0 +1,83 @@
+"""Combine rules on uploads made by hand, and the one rule for running statistics."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedra.algorithms import fedavg
+from fedra.core.model import Weights
+from fedra.core.part import Combine
+from fedra.core.round import init_server, server_update
+from fedra.core.view import Population, Upload
+from fedra.parts.combine import Median, NormalisedMean, PlainMean, TrimmedMean, WeightedMean
+
+RULES = [WeightedMean(), PlainMean(), NormalisedMean(), Median(), TrimmedMean(0.25)]
+
+
+def upload(value: float, examples: int = 1, steps: float = 1.0, batches: int = 0) -> Upload:
+    buffers = {"body.mean": torch.tensor([value * 10.0]), "body.batches": torch.tensor(batches)}
+    return Upload({"w": torch.tensor([float(value)])}, buffers, examples, int(steps), steps, {}, {})
+
+
+def combined(rule: Combine, *uploads: Upload) -> Weights:
+    start = Weights({"w": torch.zeros(1)}, {"body.mean": torch.zeros(1), "body.batches": torch.tensor(0)})
+    algorithm = fedavg().plus(rule)
+    return server_update(algorithm, init_server(algorithm, start), uploads, Population(9, 99)).weights
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        (WeightedMean(), (1 * 1 + 3 * 2 + 4 * 9) / 8),
+        (PlainMean(), 4.0),
+        (NormalisedMean(), (1 * 5 + 3 * 2 + 4 * 1) / 8 * (1 * 1 / 5 + 3 * 2 / 2 + 4 * 9 / 1) / 8),
+        (Median(), 2.0),
+        (TrimmedMean(0.34), 2.0),
+        (TrimmedMean(0.1), 4.0),
+    ],
+)
+def test_by_hand(rule: Combine, wanted: float) -> None:
+    found = combined(rule, upload(1, 1, 5.0), upload(2, 3, 2.0), upload(9, 4, 1.0))
+    assert float(found.params["w"]) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_an_even_number_has_two_middles() -> None:
+    assert float(combined(Median(), *map(upload, (1, 2, 4, 100))).params["w"]) == 3.0
+
+
+@pytest.mark.parametrize("rule", [WeightedMean(), PlainMean(), NormalisedMean()])
+def test_statistics_are_averaged_by_size_and_counters_take_the_largest(rule: Combine) -> None:
+    found = combined(rule, upload(1, 1, batches=4), upload(2, 3, batches=7), upload(3, 4, batches=5)).buffers
+    assert float(found["body.mean"]) == pytest.approx(10 * (1 * 1 + 3 * 2 + 4 * 3) / 8)
+    assert int(found["body.batches"]) == 7
+    assert found["body.batches"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.34)])
+def test_robust_rules_hold_against_one_liar(rule: Combine) -> None:
+    found = combined(rule, upload(1), upload(2, batches=3), upload(1e30, 10**6))
+    assert float(found.params["w"]) == 2.0
+    assert float(found.buffers["body.mean"]) == 20.0
+    assert int(found.buffers["body.batches"]) == 3
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@given(values=st.lists(st.tuples(st.floats(-9, 9, width=32), st.integers(1, 50)), min_size=1, max_size=6))
+def test_a_mean_lies_between_and_uploads_are_only_read(rule: Combine, values: list[tuple[float, int]]) -> None:
+    uploads = [upload(value, examples, 2.0) for value, examples in values]
+    before: list[Tensor] = [one.delta["w"].clone() for one in uploads]
+    found = float(combined(rule, *uploads).params["w"])
+    assert min(values)[0] - 1e-4 <= found <= max(values)[0] + 1e-4
+    assert all(torch.equal(one.delta["w"], old) for one, old in zip(uploads, before, strict=True))
+
+
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.25)], ids=lambda rule: rule.name)
+@given(order=st.permutations(range(5)))
+def test_the_order_of_uploads_does_not_matter(rule: Combine, order: list[int]) -> None:
+    values = [0.3, -1.0, 7.5, 2.25, 0.5]
+    some = combined(rule, *(upload(values[place]) for place in order))
+    assert torch.equal(some.params["w"], combined(rule, *map(upload, values)).params["w"])
