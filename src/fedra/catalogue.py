@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
@@ -22,7 +23,8 @@ def listing(kind: str) -> Table:
     for heading in ("name", "fields", "what it is"):
         table.add_column(heading, overflow="fold")
     for name, known, about in rows:
-        table.add_row(name, "\n".join(f"{field.name} = {default(field)}" for field in known.values()), about)
+        shown = "\n".join(f"{field.name} = {default(field)}" for field in known.values())
+        table.add_row(name, escape(shown), escape(about))
     return table
 
 
@@ -30,8 +32,7 @@ def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
     registries = _registries()
     if kind == "parts":
         for name, part in sorted(KNOWN.items()):
-            if dataclass_fields(part) or part.formula:
-                yield name, part_fields(part), (part.__doc__ or "").partition("\n")[0]
+            yield name, part_fields(part), (part.__doc__ or "").partition("\n")[0]
         return
     if kind not in registries:
         raise ConfigError(f"there is nothing to list under '{kind}': {nearest(kind, [*registries, 'parts'])}")
@@ -100,9 +101,9 @@ def anatomy(algorithm: Algorithm) -> Tree:
 def _add(branch: Tree, part: Part, label: str = "") -> None:
     plain = {f.name: getattr(part, f.name) for f in dataclass_fields(part)}
     shown = ", ".join(f"{name} = {_plain(value)}" for name, value in plain.items() if not isinstance(value, Part))
-    node = branch.add(f"{label}[cyan]{part.name}[/cyan]" + (f"  {shown}" if shown else ""))
+    node = branch.add(f"{label}[cyan]{part.name}[/cyan]" + (f"  {escape(shown)}" if shown else ""))
     if part.formula:
-        node.add(f"[green]{part.formula}[/green]".replace("[not y]", r"\[not y]").replace("[*", r"\[*"))
+        node.add(f"[green]{escape(part.formula)}[/green]")
     for name, value in plain.items():
         if isinstance(value, Part):
             _add(node, value, f"{name}: ")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedra import __version__
 from fedra.errors import FedraError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 app = typer.Typer(
     name="fedra",
@@ -26,8 +29,6 @@ OptionalConfig = Annotated[str | None, typer.Argument(help="A TOML file, or - fo
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Settings that replace the file's, e.g. local.epochs=5.", metavar="KEY=VALUE")
 ]
-
-
 Grid = Annotated[list[str] | None, typer.Argument(help="key=a,b,c to vary; key=value to set.", metavar="KEY=A,B")]
 
 
@@ -40,6 +41,11 @@ def _version(wanted: bool) -> None:
 VersionOption = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
 
 
+def _tell(console: Console, text: str) -> None:
+    """Plain words as they are: no markup, and no line broken where a path or a TOML line would suffer."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 @app.callback()
 def _root(
     version: VersionOption = False,
@@ -50,9 +56,7 @@ def _root(
 @app.command(epilog="Examples: `fedra run c.toml --out runs/a` · `fedra run c.toml rounds=5 algorithm.mu=0.1` · "
              "`fedra run --resume runs/a`")  # fmt: skip
 def run(
-    config: Annotated[
-        str | None, typer.Argument(help="A TOML file, or - for standard input.", metavar="CONFIG")
-    ] = None,
+    config: OptionalConfig = None,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run's record.", show_default="runs/CONFIG")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
@@ -80,7 +84,7 @@ def run(
         result = experiment.run(checked, out=folder, force=force, console=console)
     final = result.summary["final_accuracy"]
     told = "" if final is None else f"accuracy {final:.2%} after "
-    console.print(f"{told}{result.summary['rounds']} rounds; everything is in {result.folder}", highlight=False)
+    _tell(console, f"{told}{result.summary['rounds']} rounds; everything is in {result.folder}")
 
 
 @app.command(epilog="Example: `fedra compare runs/fedavg runs/fedprox --out both.svg`")
@@ -99,7 +103,7 @@ def compare(
     console = Console()
     console.print(compare_table(folders))
     draw_curves({name: folder.metrics() for name, folder in zip(names, folders, strict=True)}, out)
-    console.print(f"curves in {out}", highlight=False)
+    _tell(console, f"curves in {out}")
 
 
 @app.command(epilog="Example: `fedra split c.toml partition.alpha=0.05 --out split.png`")
@@ -123,9 +127,9 @@ def split(
     targets = dataset.train.targets.numpy()
     console = Console()
     console.print(table(parts, targets, dataset.classes))
-    console.print("  ".join(f"{name} {value:g}" for name, value in summary(parts, targets).items()), highlight=False)
+    _tell(console, "  ".join(f"{name} {value:g}" for name, value in summary(parts, targets).items()))
     draw(parts, targets, dataset.classes, out)
-    console.print(f"picture in {out}", highlight=False)
+    _tell(console, f"picture in {out}")
 
 
 KINDS = "methods, datasets, models, partitions, parts, runners or losses"
@@ -152,7 +156,7 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
 
     checked = resolved(configuration.read(config, overrides or ()))
     console = Console()
-    console.print(configuration.write(checked), highlight=False, markup=False)
+    _tell(console, configuration.write(checked))
     console.print(anatomy(build_algorithm(checked.algorithm)))
 
 
@@ -161,9 +165,7 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
 )
 def sweep(
     config: ConfigArgument,
-    grid: Annotated[
-        list[str] | None, typer.Argument(help="key=a,b,c to vary; key=value to set.", metavar="KEY=A,B")
-    ] = None,
+    grid: Grid = None,
     out: Annotated[Path | None, typer.Option(help="Folder for all runs.", show_default="runs/CONFIG-sweep")] = None,
     seeds: Annotated[int | None, typer.Option(help="Seeds 0, 1, ... per point.", min=1)] = None,
 ) -> None:
@@ -205,6 +207,9 @@ def main(arguments: list[str] | None = None) -> Any:
     except FedraError as error:
         typer.echo(f"fedra: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        typer.echo(f"fedra: '{error.filename}' cannot be used: {error.strerror}", err=True)
+        sys.exit(FedraError.exit_code)
 
 
 if __name__ == "__main__":

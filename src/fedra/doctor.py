@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedra import __version__
 from fedra.data import data_root
+from fedra.data.download import offline
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pillow", "matplotlib")
 
@@ -24,17 +25,7 @@ def examination() -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_row("fedra", __version__)
     table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    for package in (
-        "torch",
-        "numpy",
-        "scikit-learn",
-        "pydantic",
-        "typer",
-        "rich",
-        "safetensors",
-        "pillow",
-        "matplotlib",
-    ):
+    for package in PACKAGES:
         table.add_row(package, importlib.metadata.version(package))
     table.add_row("cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads")
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -45,7 +36,7 @@ def examination() -> Table:
         table.add_row("data root", f"{root}: {', '.join(found) or 'empty'}")
     else:
         table.add_row("data root", f"{root} (not there yet; set FEDRA_DATA to use another)")
-    table.add_row("downloads", "off (FEDRA_OFFLINE)" if os.environ.get("FEDRA_OFFLINE") else "on")
+    table.add_row("downloads", "off (FEDRA_OFFLINE)" if offline() else "on")
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
         table.add_row(f"extra {extra}", f"missing: pip install 'fedra[{extra}]'" if missing else "there")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedra.core.model import Model
-from fedra.core.random import generator
+from fedra.core.random import generator, key
 from fedra.core.view import Batch
 from fedra.errors import DataError
 
@@ -84,9 +84,13 @@ def refuse_empty(client: int, examples: int) -> None:
         raise DataError(f"client {client} has no examples: use fewer clients or another partition")
 
 
-def orders(schedule: Schedule, examples: int, seed: int, round: int, client: int) -> Iterator[Tensor]:
-    """The order in which a client goes over its examples, epoch by epoch."""
-    shuffle = generator(seed, "shuffle", round, client)
+def orders(
+    schedule: Schedule, examples: int, seed: int, round: int, client: int, spare: torch.Generator | None = None
+) -> Iterator[Tensor]:
+    """The order in which a client goes over its examples, epoch by epoch; `spare` is seeded anew in place of a
+    fresh generator.
+    """
+    shuffle = (spare or torch.Generator()).manual_seed(key(seed, "shuffle", round, client))
     for _ in range(schedule.epochs):
         yield torch.randperm(examples, generator=shuffle)
 

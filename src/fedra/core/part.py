@@ -33,9 +33,10 @@ class Part:
     formula: ClassVar[str] = ""
     counts_steps: ClassVar[bool] = False  # whether it divides by the client's effective number of steps
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, abstract: bool = False) -> None:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
-        KNOWN[cls.name] = cls
+        if not abstract:
+            KNOWN[cls.name] = cls
 
     def nested(self) -> tuple[Part, ...]:
         """The parts this part owns: those among its fields."""
@@ -79,7 +80,7 @@ class Part:
         return type(self).init_client is not Part.init_client or type(self).init_server is not Part.init_server
 
 
-class Term(Part):
+class Term(Part, abstract=True):
     """A summand of the local objective. A `closed_form` term depends on the parameters alone and adds its
     gradient itself, which costs no graph.
 
@@ -101,7 +102,7 @@ class Term(Part):
         raise TypeError(f"{type(self).__name__} is not a closed-form term")
 
 
-class GradientRule(Part):
+class GradientRule(Part, abstract=True):
     """A transformation of the gradient function: where the gradient is taken and how it is corrected."""
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
@@ -109,7 +110,7 @@ class GradientRule(Part):
         raise TypeError(f"{type(self).__name__} must define gradient")
 
 
-class Combine(Part):
+class Combine(Part, abstract=True):
     """How uploads become one change of the model: a running fold over them.
 
     `is_plain` marks FedAvg's own rule, which yields to any other when algorithms are joined.
@@ -130,11 +131,11 @@ class Combine(Part):
         raise TypeError(f"{type(self).__name__} must define finish")
 
 
-class ServerRule(Part):
+class ServerRule(Part, abstract=True):
     """What the server does after the average, in `finish_round`."""
 
 
-class Personaliser(Part):
+class Personaliser(Part, abstract=True):
     """How a client turns the final global model into its own: what it descends, how long, and at which rate."""
 
     epochs: int
@@ -155,6 +156,7 @@ class Sharing(Part):
 
     private: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
+    formula: ClassVar[str] = "averaged: all parameters but those whose names begin with a private or frozen prefix"
 
     def init_client(self, origin: Weights) -> Tree:
         return self._private(origin)
@@ -254,9 +256,9 @@ def _put(algorithm: Algorithm, part: Part) -> Algorithm:
     for slot, kind in SLOTS.items():
         if isinstance(part, kind):
             present = getattr(algorithm, slot)
-            if isinstance(part, Term) and part.fits_labels:
-                present = tuple(term for term in present if not term.is_plain)
             changes: dict[str, Any] = {slot: present if part in present else (*present, part)}
+            if isinstance(part, Term) and part.fits_labels and part not in present:
+                changes = {slot: (part, *(term for term in present if not term.is_plain))}
             return replace(algorithm, **changes)
     for slot, kind in (("combine", Combine), ("sharing", Sharing), ("personalise", Personaliser)):
         if isinstance(part, kind):

@@ -272,17 +272,15 @@ def _sentence(error: ValidationError, where: str) -> str:
 
 def _place(location: Sequence[str | int]) -> list[str]:
     """The key a mistake is at: pydantic's place without the numbers of items and the kinds it tried."""
-    section = location[0] if location else ""
-    depth = 2 if section in Config.model_fields and _keys([str(section)]) else 1
-    return [str(step) for step in location[:depth]]
+    return [str(step) for step in location[:2]]
 
 
 def _keys(section: list[str]) -> list[str]:
-    """The keys of a section, or of the whole configuration; a single value has none."""
+    """The keys of a section, or of the whole configuration."""
     model: Any = Config
     for step in section:
         model = model.model_fields[step].annotation
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+    return list(model.model_fields)
 
 
 def _without_none(value: Any) -> Any:

@@ -17,7 +17,15 @@ from fedra.experiment import config as configuration
 from fedra.experiment.checkpoint import Checkpoint, write_atomically
 from fedra.experiment.config import Config
 
-FILES = ("config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "curves.svg")
+FILES = (
+    "config.toml",
+    "metrics.jsonl",
+    "clients.jsonl",
+    "summary.json",
+    "model.safetensors",
+    "curves.svg",
+    "personalised.jsonl",
+)
 FOLDERS = ("checkpoint", "tensorboard")
 
 
@@ -51,7 +59,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror
-            raise ConfigError(f"the folder '{self.path}' cannot be made ({reason}): choose another with --out") from None
+            raise ConfigError(
+                f"the folder '{self.path}' cannot be made ({reason}): choose another with --out"
+            ) from None
         write_atomically(self.path / "config.toml", configuration.write(config).encode())
 
     def config(self) -> Config:
@@ -117,7 +127,7 @@ def _strict(line: dict[str, Any]) -> str:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a .jsonl file; what a kill left of the last one is passed over."""
-    found = []
+    found: list[dict[str, Any]] = []
     for text in path.read_bytes().splitlines(keepends=True):
         if text.endswith(b"\n"):
             try:

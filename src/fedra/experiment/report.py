@@ -13,12 +13,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from fedra.errors import ConfigError
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.progress import duration
 from fedra.experiment.sweep import Cell, Point, short
 
 rcParams["svg.hashsalt"] = "fedra"  # the same curves give the same file
 
+FORMATS = ("svg", "png")
 Metrics = Sequence[Mapping[str, Any]]
 COLOURS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
 
@@ -85,8 +87,11 @@ def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a picture under a temporary name, then rename."""
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise ConfigError(f"curves cannot be drawn into '{path}': end its name with .svg or .png")
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    kind = path.suffix.lstrip(".") or "svg"
     figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     os.replace(temporary, path)
 

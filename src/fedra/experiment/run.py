@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
 import platform
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,23 +15,25 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset as TorchDataset
 
 import fedra
 from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
-from fedra.core.batches import Examples, Schedule
-from fedra.core.job import Job, LocalTraining
+from fedra.core.job import Job
 from fedra.core.model import Model
 from fedra.core.part import Algorithm
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError, RunError
+from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
-from fedra.experiment.build import Built, build, build_runner, resolved
-from fedra.experiment.checkpoint import save_model
+from fedra.experiment.build import Built, build, build_runner, local_training, resolved
+from fedra.experiment.checkpoint import save_model, write_atomically
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.config import Config
 from fedra.experiment.folder import RunFolder
+from fedra.experiment.interrupt import Interruption
+from fedra.experiment.own_data import Pair, classes_of, examples_of
 from fedra.experiment.progress import screen
 from fedra.experiment.tensorboard import Events
 from fedra.experiment.training import Plan, State, rounds
@@ -78,7 +79,7 @@ def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
     folder = RunFolder(out)
     checked = folder.config()
     if folder.finished:
-        raise ConfigError(f"the run in '{folder.path}' is finished: nothing is left to resume")
+        raise ConfigError(f"the run in '{folder.path}' {folder.ending()}: nothing is left to resume")
     built = build(checked)
     state = State.fresh(built.job)
     if folder.checkpoint.exists():
@@ -94,13 +95,17 @@ def _execute(
     metrics = folder.metrics() if folder else []
     plan = _plan(config, job, metrics)
     seconds = sum(line["seconds"] for line in metrics)
-    cohort = max(int(config.cohort.fraction * len(job.clients)), 1)
+    cohort = plan.cohort.size(len(job.clients))
     title = config.algorithm.name
     saved = time.monotonic()
-    with _runner(config, job) as runner, Events(folder, config.log.tensorboard) as events, _signals():
+    with (
+        _runner(config, job) as runner,
+        Events(folder, config.log.tensorboard, state.round) as events,
+        Interruption() as signals,
+    ):
         try:
             with screen(console, title, config.rounds, state.round, cohort) as show:
-                for report in rounds(job, runner, plan, state, show.client):
+                for report in rounds(job, runner, plan, state, show.client, signals.held):
                     metrics.append(report.metrics)
                     seconds += report.metrics["seconds"]
                     show.round(report)
@@ -121,6 +126,8 @@ def _execute(
             if folder:
                 folder.close()
     summary = _summary(config, built, metrics, seconds)
+    if job.algorithm.personalise is not None:
+        summary |= _personalise(config, job, state, folder)
     weights = state.server.weights
     if folder:
         about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
@@ -129,6 +136,25 @@ def _execute(
         _curves(folder, metrics, title)
         folder.write_summary(summary)
     return RunResult(job.model.module_with(weights), metrics, summary, folder.path if folder else None)
+
+
+def _personalise(config: Config, job: Job, state: State, folder: RunFolder | None) -> dict[str, float]:
+    """Every client's own model after the last round: figures for the summary, a line per client for the record."""
+    outcome = personalised(
+        job,
+        lambda own: build_runner(config, own),
+        state.server,
+        lambda client: state.memory.get(client, {}),
+        state.round,
+    )
+    if folder:
+        lines = [
+            {"client": k, "examples": job.clients.size(k), "accuracy": own, "global_accuracy": outcome.shared[k]}
+            for k, own in sorted(outcome.own.items())
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_atomically(folder.path / "personalised.jsonl", text.encode())
+    return outcome.figures()
 
 
 def _curves(folder: RunFolder, metrics: list[dict[str, Any]], title: str) -> None:
@@ -152,23 +178,6 @@ def _runner(config: Config, job: Job) -> Iterator[Runner]:
         yield runner
     finally:
         runner.close()
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """A termination signal ends a run as Ctrl-C does; only the main thread may say so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _interrupted(folder: RunFolder | None, state: State) -> str:
@@ -214,9 +223,6 @@ def versions() -> dict[str, str]:
     }
 
 
-Pair = tuple[Tensor, Tensor]
-
-
 def simulate(
     algorithm: Algorithm,
     model: nn.Module,
@@ -240,49 +246,31 @@ def simulate(
     The module has a `body` and a `head`, or comes from `fedra.models.named_head(module, "fc")`; it is copied, and
     `result.model` is the trained copy. `batch=None` takes the whole client as one batch. A float64 model stays so.
     """
+    table = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
+    table |= {"momentum": momentum, "weight_decay": weight_decay}
+    settings = {"rounds": rounds, "seed": seed, "local": table, "cohort": {"fraction": fraction}}
+    checked = configuration.read(settings)
     if not clients:
         raise ConfigError("there are no clients to train on: give a list of (inputs, targets) pairs")
-    data = OwnClients([_examples(client, f"client {number}") for number, client in enumerate(clients)])
-    tested = None if test is None else _examples(test, "the test set")
+    data = OwnClients([examples_of(client, f"client {number}") for number, client in enumerate(clients)])
+    tested = None if test is None else examples_of(test, "the test set")
     own = Model(copy.deepcopy(model))
-    with torch.no_grad():
-        probe = data.examples[0].inputs[:1]
-        probe = own.format(probe.to(own.dtype) if probe.is_floating_point() else probe)
-        classes = own.output(own.weights(), probe).logits.shape[1]
+    classes = classes_of(own, data.examples[0].inputs[:2])
     for number, examples in enumerate((*data.examples, *((tested,) if tested else ()))):
         if int(examples.targets.max()) >= classes or int(examples.targets.min()) < 0:
             where = f"client {number}" if number < len(data) else "the test set"
             raise ConfigError(f"{where} has labels outside 0..{classes - 1}, the classes of the model's head")
-    local = LocalTraining(Schedule(epochs, batch), "sgd", lr, lr_decay, momentum, weight_decay)
-    job = Job(algorithm, own, data, local, classes, seed, tested)
+    job = Job(algorithm, own, data, local_training(checked.local), classes, seed, tested)
     return _simulate(job, Plan(rounds, CohortRule(fraction)), RUNNERS[runner](job), console)
 
 
 def _simulate(job: Job, plan: Plan, runner: Runner, console: Console | None) -> RunResult:
     state, metrics = State.fresh(job), []
     try:
-        with screen(console, "training", plan.rounds, 0, len(job.clients)) as show:
+        with screen(console, "training", plan.rounds, 0, plan.cohort.size(len(job.clients))) as show:
             for report in rounds(job, runner, plan, state, show.client):
                 metrics.append(report.metrics)
                 show.round(report)
     finally:
         runner.close()
     return RunResult(job.model.module_with(state.server.weights), metrics)
-
-
-def _examples(source: Pair | TorchDataset[Any], where: str) -> Examples:
-    if isinstance(source, tuple | list):
-        inputs, targets = source
-    else:
-        items = [source[index] for index in range(len(source))]  # type: ignore[arg-type]
-        if not items:
-            raise ConfigError(f"{where} holds no examples: leave it out or give it some")
-        inputs = torch.stack([torch.as_tensor(item[0]) for item in items])
-        targets = torch.as_tensor([int(item[1]) for item in items])
-    if len(inputs) != len(targets) or not len(targets):
-        raise ConfigError(
-            f"{where} has {len(inputs)} inputs and {len(targets)} targets: give as many, and at least one"
-        )
-    if targets.is_floating_point() or targets.dim() != 1:
-        raise ConfigError(f"{where} has targets of type {targets.dtype}: give a vector of class numbers (int64)")
-    return Examples(inputs, targets.long())

@@ -9,7 +9,8 @@ import json
 import re
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from rich.table import Table
 from fedra.errors import ConfigError, RunError
 from fedra.experiment import config as configuration
 from fedra.experiment import run as experiment
-from fedra.experiment.build import build_algorithm
+from fedra.experiment.build import resolved
 from fedra.experiment.checkpoint import write_atomically
 from fedra.experiment.config import Config
 from fedra.experiment.folder import RunFolder
@@ -79,7 +80,7 @@ def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list
     """The base configuration and the swept keys; a word with several values sweeps, one with one value sets."""
     table = configuration.read(source)
     written = table.sweep.grid if table.sweep else {}
-    grid: dict[str, list[Any]] = {key: _values(value) for key, value in written.items()}
+    grid: dict[str, list[Any]] = dict(_flat(written))
     overrides = []
     for word in words:
         key, equals, text = word.partition("=")
@@ -94,11 +95,18 @@ def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list
     merged = table.model_dump()
     for word in overrides:
         configuration.override(merged, word)
+    if "seed" in grid:
+        raise ConfigError("a sweep cannot vary 'seed': say how many seeds with --seeds, or with seeds in [sweep]")
     return configuration.read(merged), grid
 
 
-def _values(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """The swept keys with their values; a dotted key is a table of tables unless it was quoted."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(value) if isinstance(value, list | tuple) else [value]
 
 
 def split_values(text: str) -> list[str]:
@@ -153,8 +161,23 @@ def _slug(text: str) -> str:
 
 def _check_all(points: Sequence[Point]) -> None:
     """Find mistakes in any point before hours are spent on the first."""
+    folders = Counter(folder for point in points for _, _, folder in point.runs)
+    name, count = folders.most_common(1)[0] if folders else (Path(), 0)
+    if count > 1:
+        raise ConfigError(f"{count} points of the grid would share the folder '{name.name}': give each value once")
     for point in points:
-        build_algorithm(point.runs[0][1].algorithm)
+        for _, config, folder in point.runs:
+            wanted = resolved(config)
+            if (folder / "config.toml").exists() and _matters(RunFolder(folder).config()) != _matters(wanted):
+                raise ConfigError(
+                    f"the run in '{folder}' was made with another configuration: choose another folder with --out"
+                )
+
+
+def _matters(config: Config) -> str:
+    """What a run's result depends on, to compare: not where it ran, nor how often it was saved."""
+    kept = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
+    return configuration.write(configuration.read(kept))
 
 
 def _run_all(points: Sequence[Point], console: Console) -> None:

@@ -12,7 +12,7 @@ from fedra.experiment.training import Report
 class Events:
     """Writes each round's numbers as scalars into the run's folder when switched on."""
 
-    def __init__(self, folder: RunFolder | None, wanted: bool) -> None:
+    def __init__(self, folder: RunFolder | None, wanted: bool, done: int = 0) -> None:
         self._writer: Any = None
         if not wanted:
             return
@@ -24,7 +24,8 @@ class Events:
             raise ConfigError(
                 "log.tensorboard needs the package tensorboard: pip install 'fedra[tensorboard]'"
             ) from None
-        self._writer = SummaryWriter(str(folder.path / "tensorboard"))
+        # A resumed run hides what a killed one had written after its last checkpoint.
+        self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ TINY = 1e-12
 Scope = Literal["all", "head", "body"]
 
 
-class Radius(Part):
+class Radius(Part, abstract=True):
     """The shape of the ball in which the weights are perturbed."""
 
     def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:

@@ -35,7 +35,7 @@ class ServerSgd(ServerRule):
         return moved.with_memory(self.name, {"velocity": velocity})
 
 
-class AdaptiveServer(ServerRule):
+class AdaptiveServer(ServerRule, abstract=True):
     """Adaptive server optimisers (FedOpt, Reddi et al., ICLR 2021): they differ in how squares are gathered."""
 
     lr: float

@@ -121,12 +121,12 @@ def _deterministic(own: Sequence[Examples]) -> bool:
 
 def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray) -> np.ndarray:
     """(clients, steps, batch): the rows of every batch in the clients' data one after the other."""
-    schedule = job.local.schedule
+    schedule, spare = job.local.schedule, torch.Generator()
     used = (sizes.sum(axis=1) // schedule.epochs).tolist()
     shuffled = [
-        order[:length]
+        order if length == count else order[:length]
         for client, count, length in zip(clients, counts, used, strict=True)
-        for order in orders(schedule, count, job.seed, round, client)
+        for order in orders(schedule, count, job.seed, round, client, spare)
     ]
     starts = np.cumsum([0, *counts[:-1]])
     real = np.arange(sizes.max()) < sizes[:, :, None]

@@ -1,0 +1,66 @@
+"""docs/losses/: one page and one picture per margin loss, and the table of all."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import matplotlib
+
+from _generator.markdown import NOTICE, block, fields_table, lead, prose, table
+from fedra.experiment.build import part_fields
+from fedra.losses import LOSSES
+from fedra.losses.picture import draw
+
+INTRODUCTION = """# Margin losses
+
+Every loss works in any training loop: `loss(features, weight, labels)` with features (B, d), class weights (C, d) and
+labels (B,). A loss is a frozen dataclass of numbers; what changes during training (running statistics, trained
+thresholds) is passed in and handed back, or kept by `fedra.losses.Stateful`. In the formulas, t_j is the angle between
+the feature and the weights of class j, c_j its cosine, y the example's own class and s the scale.
+
+"""
+
+
+def pages() -> dict[str, str]:
+    """One page per loss, and the index."""
+    found = {f"losses/{name}.md": _page(name) for name in LOSSES}
+    rows = [(f"[{name}]({name}.md)", f"`{_class(name)}`", lead(LOSSES[name])) for name in LOSSES]
+    found["losses/index.md"] = NOTICE + INTRODUCTION + table(("name", "class", "what it is"), rows)
+    return found
+
+
+def _class(name: str) -> str:
+    return LOSSES[name].__name__
+
+
+def _page(name: str) -> str:
+    loss = LOSSES[name]
+    assert inspect.isclass(loss)
+    example = (
+        "import torch\n"
+        f"from fedra.losses import {_class(name)}, Stateful\n\n"
+        "features, weight = torch.randn(8, 16), torch.randn(4, 16, requires_grad=True)\n"
+        "labels = torch.arange(8) % 4\n"
+        f"loss = Stateful({_class(name)}(), weight)\n"
+        "loss(features, weight, labels).backward()"
+    )
+    return (
+        f"{NOTICE}# {name}\n\n{prose(loss)}\n"
+        f"![The true-class logit of {name} and its slope over the angle]({name}.svg)\n\n"
+        "Left: the true-class logit without its scale, over the angle to the own class, beside the plain cosine. Right: "
+        "its slope.\nDefaults; random margins at their mean, running states as they start.\n\n"
+        f"## Fields\n\n{fields_table(part_fields(loss), '../')}\n"
+        f"## Python\n\n{block(example, 'python')}"
+    )
+
+
+def draw_pictures(folder: Path) -> None:
+    """The pictures, the same bytes every time: no date, a fixed salt, text as text."""
+    settings = {"svg.hashsalt": "fedra", "svg.fonttype": "none", "path.simplify_threshold": 0.2}
+    for name in LOSSES:
+        path = folder / f"{name}.svg"
+        with matplotlib.rc_context(settings):
+            draw([name], path)
+        path.write_text(re.sub(r" *<metadata>.*?</metadata>\n", "", path.read_text(), flags=re.DOTALL))
