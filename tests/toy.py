@@ -165,8 +165,8 @@ def scene(
     work = job(algorithm, module, local=local)
     history = start(work)
     data = LocalData(work.clients[0], work.model, local.schedule, CLASSES, SEED, 0, 0)
-    args = (work.model.weights(), broadcast(algorithm, history.server), {}, data, work.population)
-    client, state = begin(algorithm, work.model, local.at(0), *args)
+    sent = broadcast(algorithm, history.server)
+    client, state = begin(algorithm, work.model, local.at(0), work.model.weights(), sent, {}, data, work.population)
     if stir:
         noise = torch.Generator().manual_seed(3)
         for values in (state.params, flatten(client.memory), flatten(client.received)):

@@ -30,8 +30,8 @@ def paragraphs(documented: object) -> list[str]:
 
 
 def joined(text: str) -> str:
-    """A paragraph on one line."""
-    return " ".join(text.split())
+    """A paragraph on one line; an inner product <a, b> must not look like a tag."""
+    return re.sub(r"<(?=[A-Za-z])", r"\\<", " ".join(text.split()))
 
 
 def lead(documented: object) -> str:
@@ -76,7 +76,7 @@ def value(given: Any) -> str:
 def kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """A type in words, with its limits."""
     limits = _limits(metadata)
-    return _kind(annotation) + (f", {limits}" if limits else "")
+    return _kind(annotation) + (f" {limits}" if limits else "")
 
 
 def _kind(annotation: Any) -> str:

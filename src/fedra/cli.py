@@ -136,13 +136,19 @@ KINDS = "methods, datasets, models, partitions, parts, runners or losses"
 
 
 @app.command("list", epilog="Example: `fedra list methods`")
-def list_(kind: Annotated[str, typer.Argument(help=f"One of: {KINDS}.")]) -> None:
+def list_(
+    kind: Annotated[str, typer.Argument(help=f"One of: {KINDS}.")],
+    lines: Annotated[bool, typer.Option("--lines", help="Of methods: the lines of code of each file.")] = False,
+) -> None:
     """What there is to choose from, each with its fields."""
     from rich.console import Console
 
-    from fedra.catalogue import listing
+    from fedra.catalogue import lines_of_code, listing
+    from fedra.errors import ConfigError
 
-    Console().print(listing(kind))
+    if lines and kind != "methods":
+        raise ConfigError(f"--lines goes with `fedra list methods`, not with '{kind}'")
+    Console().print(lines_of_code() if lines else listing(kind))
 
 
 @app.command(epilog="Example: `fedra show c.toml algorithm.name=fedsol`")

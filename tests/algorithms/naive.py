@@ -7,7 +7,7 @@ Nothing of fedra is used but the order of the batches. `Method` is FedAvg; a met
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -110,7 +110,11 @@ def slope(net: nn.Module, loss: Tensor) -> Values:
 
 
 def length(values: Values) -> Tensor:
-    return torch.cat([value.reshape(-1) for value in values]).norm()
+    return torch.stack([value.square().sum() for value in values]).sum().sqrt()
+
+
+def inner(left: Values, right: Iterable[Tensor]) -> Tensor:
+    return torch.stack([(a * b).sum() for a, b in zip(left, right, strict=True)]).sum()
 
 
 def mix(server: nn.Module, scenes: list[Scene], shares: Sequence[float]) -> None:
@@ -147,7 +151,7 @@ def visit(method: Method, server: nn.Module, number: int, client: int, setting: 
     optimizer = torch.optim.SGD(scene.net.parameters(), lr, setting.momentum, weight_decay=setting.weight_decay)
     order = generator(setting.seed, "shuffle", number, client)
     for _ in range(setting.epochs):
-        for rows in torch.randperm(len(targets), generator=order).split(setting.batch):
+        for rows in torch.split(torch.randperm(len(targets), generator=order), setting.batch):
             found = method.gradient(scene, inputs[rows], targets[rows])
             for parameter, value in zip(scene.net.parameters(), found, strict=True):
                 parameter.grad = value.detach().clone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from naive import Extra, Scene, Setting, Values, features, logits
+from naive import Extra, Scene, Setting, Values, features, inner, logits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,8 +19,8 @@ class Distance(Extra):
     mu: float
 
     def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
-        pairs = zip(scene.net.parameters(), scene.sent.parameters(), strict=True)
-        return self.mu / 2 * sum(((p - q.detach()) ** 2).sum() for p, q in pairs)
+        moved = [p - q.detach() for p, q in zip(scene.net.parameters(), scene.sent.parameters(), strict=True)]
+        return self.mu / 2 * inner(moved, moved)
 
 
 @dataclass
@@ -76,8 +76,7 @@ class Dyn(Extra):
 
     def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
         own = self.own.setdefault(scene.client, zeros(scene.net))
-        linear = sum((o * p).sum() for o, p in zip(own, scene.net.parameters(), strict=True))
-        return Distance(self.alpha).value(scene, x, y) - linear
+        return Distance(self.alpha).value(scene, x, y) - inner(own, scene.net.parameters())
 
     def after_client(self, scene: Scene, setting: Setting) -> None:
         pairs = zip(self.own[scene.client], scene.moved(), strict=True)
@@ -89,7 +88,7 @@ class Dyn(Extra):
             self.h = [h - self.alpha / len(setting.data) * d for h, d in zip(self.h, scene.moved(), strict=True)]
         with torch.no_grad():
             for parameter, h in zip(server.parameters(), self.h, strict=True):
-                parameter -= h / self.alpha
+                parameter.sub_(h / self.alpha)
 
 
 @dataclass
@@ -108,7 +107,7 @@ class Variates(Extra):
         self.c = self.c or zeros(scene.net)
         own = self.own.setdefault(scene.client, zeros(scene.net))
         r = self.ratio(scene.client, self.setting)
-        return sum(((c / r - o) * p).sum() for c, o, p in zip(self.c, own, scene.net.parameters(), strict=True))
+        return inner([c / r - o for c, o in zip(self.c, own, strict=True)], scene.net.parameters())
 
     setting: Setting | None = None
 
@@ -136,7 +135,7 @@ class NovaControl(Extra):
     def value(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
         self.mean = self.mean or zeros(scene.net)
         own = self.own.setdefault(scene.client, zeros(scene.net))
-        return sum(((d - o) * p).sum() for d, o, p in zip(self.mean, own, scene.net.parameters(), strict=True))
+        return inner([d - o for d, o in zip(self.mean, own, strict=True)], scene.net.parameters())
 
     def after_client(self, scene: Scene, setting: Setting) -> None:
         self.own[scene.client] = [-d / (scene.lr * setting.long_steps(scene.client)) for d in scene.moved()]

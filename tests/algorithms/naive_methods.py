@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ class Nova(Method):
         mix(server, scenes, [stretch * share / steps for share, steps in zip(p, a, strict=True)])
         with torch.no_grad():
             for parameter, old in zip(server.parameters(), before, strict=True):
-                parameter += kept * old
+                parameter.add_(kept * old)
 
 
 @dataclass
@@ -58,17 +59,17 @@ class Sam(Method):
         return at(scene, eps, lambda: slope(scene.net, self.main(scene, x, y)))
 
 
-def at(scene: Scene, eps: Values, look: Any) -> Values:
+def at(scene: Scene, eps: Values, look: Callable[[], Values]) -> Values:
     """What `look` finds when the weights are moved by eps, running statistics left alone."""
     layers = [m for m in scene.net.modules() if isinstance(m, nn.BatchNorm2d)]
     kept = [(layer.momentum, None if (n := layer.num_batches_tracked) is None else n.clone()) for layer in layers]
     own = [p.detach().clone() for p in scene.net.parameters()]
     with torch.no_grad():
         for p, e in zip(scene.net.parameters(), eps, strict=True):
-            p += e
+            p.add_(e)
     for layer in layers:
         layer.momentum = 0.0
-    found: Values = look()
+    found = look()
     for layer, (momentum, batches) in zip(layers, kept, strict=True):
         layer.momentum, layer.num_batches_tracked = momentum, batches
     with torch.no_grad():
@@ -108,7 +109,7 @@ class Sol(Method):
         if self.variant == "A4":
             up = both()
             eps = [self.rho * g / length(up) for g in up]
-        return {
+        looks: dict[str, Callable[[], Values]] = {
             "A0": ours,
             "A1": lambda: at(scene, eps, ours),
             "A2": lambda: plus(ours(), at(scene, eps, theirs)),
@@ -116,7 +117,8 @@ class Sol(Method):
             "A4": lambda: at(scene, eps, both),
             "A5": both,
             "A6": lambda: plus(at(scene, eps, ours), theirs()),
-        }[self.variant]()
+        }
+        return looks[self.variant]()
 
     def epsilon(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
         named = list(scene.net.named_parameters())
@@ -127,8 +129,10 @@ class Sol(Method):
         size = float(length(g))
         if size <= self.floor:
             return zeros(scene.net)
-        scale = [self.rho / size] * len(g) if self.over is None else self.drift(scene, [n for n, _ in named], size)
-        return [s * slot for s, slot in zip(scale, g, strict=True)]
+        if self.over is None:
+            return [self.rho / size * slot for slot in g]
+        scales = self.drift(scene, [name for name, _ in named], size)
+        return [scale * slot for scale, slot in zip(scales, g, strict=True)]
 
     def drift(self, scene: Scene, names: list[str], size: float) -> Values:
         moved = [d.abs() for d in scene.moved()]
@@ -195,6 +199,6 @@ def restricted(alpha: float) -> Any:
     def loss(z: Tensor, y: Tensor, counts: Tensor) -> Tensor:
         factors = torch.tensor([1.0 if n > 0 else alpha for n in counts.tolist()], dtype=torch.float64)
         probabilities = (z * factors).exp() / (z * factors).exp().sum(dim=1, keepdim=True)
-        return -sum(probabilities[i, c].log() for i, c in enumerate(y.tolist())) / len(y)
+        return -torch.stack([probabilities[i, c].log() for i, c in enumerate(y.tolist())]).mean()
 
     return loss

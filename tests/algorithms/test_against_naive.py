@@ -39,7 +39,7 @@ class Case:
 class SolNova(Sol):
     """FedSoL's steps, FedNova's mean."""
 
-    aggregate = Nova.aggregate  # type: ignore[assignment]
+    aggregate = Nova.aggregate
 
 
 def sol(name: str, term: Any, extra: Callable[[], naive.Extra], **settings: Any) -> Case:
@@ -115,7 +115,7 @@ CASES = [
     *(
         Case(
             f"fedsol-ablation-{v}",
-            ours.fedsol_ablation(variant=v, rho=0.4, beta=0.6),  # type: ignore[arg-type]
+            ours.fedsol_ablation(variant=v, rho=0.4, beta=0.6),
             lambda v=v: Sol(Kd(), rho=0.4, beta=0.6, variant=v),  # type: ignore[misc]
         )
         for v in ("A0", "A1", "A2", "A3", "A4", "A5", "A6")

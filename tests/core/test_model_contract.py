@@ -52,9 +52,9 @@ def test_a_pass_is_the_modules_own() -> None:
 def test_the_weights_are_copies() -> None:
     model = Model(toy.conv())
     weights = model.weights()
-    before = model.module.body[1].running_mean.clone()  # type: ignore[index,union-attr,operator]
+    before = model.module.body[1].running_mean.clone()  # type: ignore[index,union-attr]
     model.features(weights, torch.randn(3, 1, 4, 4, dtype=torch.float64), train=True)
-    assert torch.equal(model.module.body[1].running_mean, before)  # type: ignore[index,union-attr,arg-type]
+    assert torch.equal(model.module.body[1].running_mean, before)  # type: ignore[index,union-attr]
     assert int(weights.buffers["body.1.num_batches_tracked"]) == 1
     weights.params["head.bias"].add_(1)
     assert not torch.equal(weights.params["head.bias"], model.weights().params["head.bias"])
@@ -90,4 +90,4 @@ def test_convolutions_are_arranged_in_channels_last() -> None:
     model = Model(toy.conv(channels=2))
     kernel = model.arrange(model.weights().params)["body.0.weight"]
     assert kernel.is_contiguous(memory_format=torch.channels_last)
-    assert kernel.data_ptr() != model.module.body[0].weight.data_ptr()  # type: ignore[index,union-attr,operator]
+    assert kernel.data_ptr() != model.module.body[0].weight.data_ptr()  # type: ignore[index,union-attr]

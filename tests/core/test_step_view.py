@@ -16,7 +16,7 @@ from fedra.algorithms import fedasam, fedavg, feddyn, fedntd, fedsam, fedsol, fe
 from fedra.core import tree
 from fedra.core.batches import AsIs
 from fedra.core.model import Output
-from fedra.core.part import Algorithm, Term
+from fedra.core.part import Algorithm, Sharing, Term
 from fedra.core.round import nest
 from fedra.core.tree import Params
 from fedra.core.view import View
@@ -43,9 +43,9 @@ def counted(module: nn.Module) -> Iterator[Tally]:
         else:
             tally.frozen += 1
         if output.requires_grad:
-            output.register_hook(lambda slope: setattr(tally, "backward", tally.backward + 1))
+            output.register_hook(lambda slope: setattr(tally, "backward", tally.backward + 1))  # type: ignore[no-untyped-call]
 
-    handle = module.body.register_forward_hook(passed)  # type: ignore[union-attr,operator]
+    handle = module.body.register_forward_hook(passed)  # type: ignore[union-attr]
     yield tally
     handle.remove()
 
@@ -123,15 +123,19 @@ NESTINGS = {
     "head in all": (Perturb(0.3), HEAD),
     "head in body": (Perturb(0.3, Distillation(), scope="body"), HEAD),
     "all in head": (HEAD, Perturb(0.3)),
+    "closed form in head": (HEAD, Perturb(0.3, Proximal(), scope="body")),
     "head in head": (HEAD, Perturb(0.2, NotTrueDistillation(), DriftRadius(), "head")),
     "three": (AlsoDescend(Distillation()), Perturb(0.3), HEAD),
 }
 
 
 @pytest.mark.parametrize("module", [toy.mlp(), toy.conv()], ids=["mlp", "conv"])
+@pytest.mark.parametrize("frozen", [(), ("body.0.bias",)], ids=["all", "partly frozen"])
 @pytest.mark.parametrize("rules", NESTINGS.values(), ids=NESTINGS)
-def test_kept_features_never_change_a_gradient(rules: tuple[Any, ...], module: toy.Net) -> None:
-    algorithm = replace(fedavg(), gradient=rules)
+def test_kept_features_never_change_a_gradient(
+    rules: tuple[Any, ...], frozen: tuple[str, ...], module: toy.Net
+) -> None:
+    algorithm = replace(fedavg(), gradient=rules, sharing=Sharing(frozen=frozen))
     scene = toy.scene(algorithm, module, stir=0.3)
     found = nest(algorithm, scene.view())(scene.state.params)
     assert toy.distance(found, plain(scene, algorithm)) < 1e-14

@@ -8,19 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from torch import Tensor
-
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
-from fedra.core.model import Output, Weights
-from fedra.core.part import Algorithm, Term
-from fedra.core.tree import Params, Tree
-from fedra.core.view import Local, Population, Server, Upload, View
+from fedra.core.part import Algorithm
+from fedra.core.tree import Tree
+from fedra.core.view import Local, Population, Server, Upload
 from fedra.parts.combine import NormalisedMean
+from fedra.parts.objective import ControlTerm
 
 
 @dataclass(frozen=True)
-class NovaDirection(Term):
+class NovaDirection(ControlTerm):
     """The control variate D - d_i found in the public code of FedNTD and FedSoL, as a linear term.
 
     d_i is the client's last mean direction. In that code D is never refreshed and stays zero (`refresh` false
@@ -29,26 +27,6 @@ class NovaDirection(Term):
 
     refresh: bool = True
     formula: ClassVar[str] = "<D - d_i, w>;  d_i = (w_g - w_i) / (lr a_i);  D <- (1 - n_S/n) D + sum_S n_i/n d_i"
-    closed_form: ClassVar[bool] = True
-    counts_steps: ClassVar[bool] = True
-
-    def init_client(self, origin: Weights) -> Tree:
-        return {"own": tree.zeros_like(origin.params)}
-
-    def init_server(self, weights: Weights) -> Tree:
-        return {"mean": tree.zeros_like(weights.params)}
-
-    def broadcast(self, memory: Tree) -> Tree:
-        return memory
-
-    def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
-        return tree.dot(tree.subtract(mean, own), params)
-
-    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
-        mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
-        for name, slope in gradient.items():
-            slope.add_(mean[name]).sub_(own[name])
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
         optimizer = local.client.optimizer
@@ -69,8 +47,10 @@ class NovaDirection(Term):
 
 
 def fednova(*, control: Literal["off", "official", "correct"] = "off") -> Algorithm:
-    """Averages changes per effective step. `control` adds the control variate of the public code: "official" as it
-    runs (D stays zero), "correct" as it was meant.
+    """Averages the clients' changes per effective local step.
+
+    `control` adds the control variate of the public code: "official" as it runs (D stays zero), "correct" as it was
+    meant.
     """
     algorithm = fedavg().plus(NormalisedMean())
     return algorithm if control == "off" else algorithm.plus(NovaDirection(refresh=control == "correct"))

@@ -1,7 +1,7 @@
 """FedSAM and FedASAM: sharpness-aware local steps.
 
-Qu et al., "Generalized federated learning via sharpness aware minimization", ICML 2022;
-Caldarola et al., "Improving generalization in federated learning by seeking flat minima", ECCV 2022.
+Qu et al., "Generalized federated learning via sharpness aware minimization", ICML 2022 (FedSAM);
+Caldarola et al., "Improving generalization in federated learning by seeking flat minima", ECCV 2022 (FedASAM).
 """
 
 from __future__ import annotations

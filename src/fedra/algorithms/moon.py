@@ -11,7 +11,8 @@ from fedra.parts.objective import ModelContrast
 
 
 def moon(*, mu: float = 0.1, temperature: float = 0.5) -> Algorithm:
-    """Pulls features toward the global model's and away from the client's previous model's. The paper's projection
-    head is a setting of the model (`model.projection = 256`).
+    """Pulls features toward the global model's and away from the client's previous model's.
+
+    The paper's projection head is a setting of the model (`model.projection = 256`).
     """
     return fedavg().plus(ModelContrast(mu, temperature))

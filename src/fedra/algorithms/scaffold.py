@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field
-from torch import Tensor
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
-from fedra.core.model import Output, Weights
-from fedra.core.part import Algorithm, Term
-from fedra.core.tree import Params, Tree
-from fedra.core.view import Client, Local, Population, Server, Upload, View
+from fedra.core.part import Algorithm
+from fedra.core.tree import Tree
+from fedra.core.view import Client, Local, Population, Server, Upload
 from fedra.parts.gradient import Clip
+from fedra.parts.objective import ControlTerm
 
 
 @dataclass(frozen=True)
-class ControlVariates(Term):
+class ControlVariates(ControlTerm):
     """The linear term whose gradient takes out the client's own drift c_i and puts in the mean drift c.
 
     K is the number of local steps; with `momentum_aware` the number of plain steps that would go as far, without
@@ -36,38 +35,12 @@ class ControlVariates(Term):
     momentum_aware: bool = True
     size_aware: bool = False
     formula: ClassVar[str] = "<c - c_i, w>;  c_i <- c_i - c + (w_g - w_i) / (K lr);  c <- c + 1/N sum_S (c_i+ - c_i)"
-    closed_form: ClassVar[bool] = True
-    counts_steps: ClassVar[bool] = True
-
-    def init_client(self, origin: Weights) -> Tree:
-        return {"own": tree.zeros_like(origin.params)}
-
-    def init_server(self, weights: Weights) -> Tree:
-        return {"mean": tree.zeros_like(weights.params)}
-
-    def broadcast(self, memory: Tree) -> Tree:
-        return memory
-
-    def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        return tree.dot(self.correction(view.client), params)
-
-    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
-        mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
-        if self.size_aware:
-            mean = tree.scale(mean, 1 / self._ratio(view.client))
-        for name, slope in gradient.items():
-            slope.add_(mean[name]).sub_(own[name])
-
-    def correction(self, client: Client) -> Params:
-        """C - c_i (c / r_i - c_i when sizes count)."""
-        mean, own = client.received[self.name]["mean"], client.memory[self.name]["own"]
-        return {name: value / self._ratio(client) - own[name] for name, value in mean.items()}
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
         steps = local.client.optimizer.effective_steps(local.steps) if self.momentum_aware else local.steps
         scale = -1 / (steps * local.client.optimizer.lr)
         own = tree.add(tree.scale(self.correction(local.client), -1.0), local.drift, scale)
-        rate = next(iter(own.values())).new_tensor([scale * self._ratio(local.client)])
+        rate = next(iter(own.values())).new_tensor([scale * self.ratio(local.client)])
         return {"own": own}, {"rate": rate}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
@@ -79,7 +52,7 @@ class ControlVariates(Term):
         change = tree.add(total["drift"], tree.select(mean, total["drift"]), -float(total["clients"]))
         return server.with_memory(self.name, {"mean": tree.add(mean, change, 1 / population.clients)})
 
-    def _ratio(self, client: Client) -> float:
+    def ratio(self, client: Client) -> float:
         return client.examples * client.population.clients / client.population.examples if self.size_aware else 1.0
 
 

@@ -112,6 +112,44 @@ class ModelContrast(Term):
         return {"params": local.weights.params, "buffers": local.weights.buffers}, {}
 
 
+class ControlTerm(Term, abstract=True):
+    """A linear term whose gradient takes out a client's own direction and puts in the clients' mean direction.
+
+    The client remembers its own, the server keeps the mean and sends it to all: SCAFFOLD's control variates and
+    those of FedNova's public code. As a term it can be added to the objective or perturbed along.
+    """
+
+    closed_form: ClassVar[bool] = True
+    counts_steps: ClassVar[bool] = True
+
+    def init_client(self, origin: Weights) -> Tree:
+        return {"own": tree.zeros_like(origin.params)}
+
+    def init_server(self, weights: Weights) -> Tree:
+        return {"mean": tree.zeros_like(weights.params)}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        return memory
+
+    def ratio(self, client: Client) -> float:
+        """What the mean is divided by before it is put in."""
+        return 1.0
+
+    def correction(self, client: Client) -> Params:
+        """Mean / ratio - own: the gradient."""
+        mean, own = client.received[self.name]["mean"], client.memory[self.name]["own"]
+        return {name: value / self.ratio(client) - own[name] for name, value in mean.items()}
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        return tree.dot(self.correction(view.client), params)
+
+    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
+        mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
+        share = 1 / self.ratio(view.client)
+        for name, slope in gradient.items():
+            slope.add_(share * mean[name]).sub_(own[name])
+
+
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
     """KL(softmax(teacher / T) || softmax(student / T)), per example."""
     log_p = F.log_softmax(teacher / temperature, dim=1)

@@ -68,9 +68,9 @@ class StackedRunner:
         try:
             data = StackedData(self._job, round, clients)
             done = train_stack(common, data, [memory(client) for client in data.clients])
-        except RuntimeError as error:
+        except Exception as error:
             error.add_note(f"in round {round}, in the stack of clients {list(clients)}")
-            if "vmap" in str(error) or "functorch" in str(error):
+            if isinstance(error, RuntimeError) and ("vmap" in str(error) or "functorch" in str(error)):
                 raise ConfigError(_refusal(error, self._job.model.module)) from error
             raise
         return {client: Result(client, *one) for client, one in zip(data.clients, done, strict=True)}

@@ -183,6 +183,12 @@ def _last_words(common: Common, data: StackedData, own: Tree) -> Iterator[tuple[
         yield from (({}, {}) for _ in data.clients)
         return
     flat = tree.flatten(own)
+    stacks = {value.untyped_storage().data_ptr() for value in flat.values()}
+
+    def alone(value: Tensor) -> Tensor:
+        """What outlives the stack must neither keep it alive nor change with it."""
+        return value.clone() if value.untyped_storage().data_ptr() in stacks else value
+
     for place, values in enumerate(_apart(flat, len(data.clients))):
         one = {"private": {}, "buffers": {}, "memory": {}, **tree.unflatten(values)}
         memory = {name: one["memory"].get(name, {}) for name in common.algorithm.parts()}
@@ -190,8 +196,8 @@ def _last_words(common: Common, data: StackedData, own: Tree) -> Iterator[tuple[
         weights = Weights({**client.origin.params, **one["params"]}, one["buffers"])
         said = {name: part.finish_client(Local(client, weights, data.steps[place])) for name, part in parts.items()}
         yield (
-            {name: _each(remembered, _alone) for name, (remembered, _) in said.items() if remembered},
-            {name: _each(sent, _alone) for name, (_, sent) in said.items() if sent},
+            {name: _each(remembered, alone) for name, (remembered, _) in said.items() if remembered},
+            {name: _each(sent, alone) for name, (_, sent) in said.items() if sent},
         )
 
 
@@ -206,7 +212,7 @@ def _norms(delta: Params, count: int) -> list[float]:
     """The Euclidean norm of each client's change."""
     if not delta:
         return [0.0] * count
-    lengths = [torch.linalg.vector_norm(value.flatten(1), dim=1) for value in delta.values()]
+    lengths = [torch.linalg.vector_norm(value.reshape(count, -1), dim=1) for value in delta.values()]
     norms: list[float] = torch.linalg.vector_norm(torch.stack(lengths), dim=0).tolist()
     return norms
 
@@ -251,8 +257,3 @@ def _joined(pieces: Sequence[Tree], order: np.ndarray) -> Tree:
     rows = torch.from_numpy(order).to(flat[0]["loss"].device)
     whole = {path: torch.cat([piece[path] for piece in flat])[rows] for path in flat[0]}
     return {"buffers": {}, "logs": {}, **tree.unflatten(whole)}
-
-
-def _alone(value: Tensor) -> Tensor:
-    """What outlives the stack must not keep all of it alive."""
-    return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value

@@ -1,0 +1,192 @@
+"""docs/methods/ and docs/parts.md: every algorithm taken apart, and the parts by slot."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import fields as dataclass_fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import fedra.algorithms
+import fedra.parts
+from _generator.markdown import NOTICE, block, fields_table, joined, lead, paragraphs, prose, table, value
+from fedra.algorithms import ALGORITHMS, ENTRIES
+from fedra.catalogue import SLOT_NOTES
+from fedra.core.batches import Examples
+from fedra.core.job import Job, LocalTraining, run_client
+from fedra.core.model import Model
+from fedra.core.part import KNOWN, Algorithm, Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
+from fedra.core.round import broadcast, init_server
+from fedra.data.clients import OwnClients
+from fedra.experiment.build import part_fields
+from fedra.registry import fields
+
+CHOICES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("choices.toml").read_text(encoding="utf-8"))
+SLOTS: dict[str, type[Part]] = {
+    "objective": Term,
+    "gradient": GradientRule,
+    "sharing": Sharing,
+    "combine": Combine,
+    "server": ServerRule,
+    "personalise": Personaliser,
+}
+PARTS = """# Parts
+
+What goes into the slots of an algorithm. A configuration joins parts by `plus = ["clip"]` or
+`plus = [{ name = "clip", norm = 1.0 }]`, or gives them to a field that wants one (`proximal = "model-contrast"`); Python
+builds the classes: `fedra.algorithms.fedavg().plus(Clip(1.0))`. In the formulas, w are the client's weights, w_g the
+received ones, z the logits, f the features, n_k a client's number of examples and S the round's clients.
+
+"""
+METHODS = """# Methods
+
+Each is a choice of parts; any two can be joined ([how](../architecture.md#the-law-of-composition)).
+`fedra show FILE` prints the parts of any configuration.
+
+"""
+
+
+def pages() -> dict[str, str]:
+    """One page per method, their index, and the parts."""
+    found = {f"methods/{name}.md": _page(name) for name in ALGORITHMS}
+    found["methods/index.md"] = NOTICE + METHODS + overview("")
+    found["parts.md"] = _parts()
+    return found
+
+
+def overview(root: str) -> str:
+    """The table of methods, with links that begin at `root`."""
+    rows = [(f"[{name}]({root}{name}.md)", lead(ALGORITHMS[name]), _source(name)) for name in ALGORITHMS]
+    return table(("name", "what it does", "paper"), rows)
+
+
+def _module(name: str) -> Any:
+    return sys.modules[ALGORITHMS[name].__module__]
+
+
+def _source(name: str) -> str:
+    """Authors, place and year of the papers, without their titles; of several, those that name the method."""
+    papers = re.sub(r'"[^"]*", ', "", joined(paragraphs(_module(name))[1])).rstrip(".").split("; ")
+    own = [paper for paper in papers if re.search(rf"\(.*\b{name}\b.*\)$", paper, re.IGNORECASE)]
+    return "; ".join(paper.rpartition(" (")[0] for paper in own) or "; ".join(papers)
+
+
+def _page(name: str) -> str:
+    recipe = ALGORITHMS[name]
+    algorithm = recipe()
+    about, paper, *more = paragraphs(_module(name))
+    text = f"{NOTICE}# {name}\n\n{joined(about)}\n\n{prose(recipe)}\nPaper: {joined(paper)}\n\n"
+    text += "".join(f"{joined(extra)}\n\n" for extra in more)
+    text += f"## Parts\n\n{_slots(algorithm)}{_traffic(algorithm)}\n"
+    text += f"## Fields\n\n{fields_table(fields(recipe), '../')}\n"
+    text += f"## Use\n\n{block(_toml(name), 'toml')}\n{block(_python(name), 'python')}\n"
+    text += f"## Where it is FedAvg\n\n{_neutral(name)}\n"
+    if name in CHOICES:
+        text += "\n## Choices\n\n" + "".join(f"- {choice}\n" for choice in CHOICES[name])
+    return text
+
+
+def _slots(algorithm: Algorithm) -> str:
+    text = ""
+    for slot, note in SLOT_NOTES.items():
+        found = getattr(algorithm, slot)
+        parts = found if isinstance(found, tuple) else (found,) if found not in (None, Sharing()) else ()
+        if parts:
+            text += f"**{slot}** ({note})\n\n" + "".join(_part(part) for part in parts)
+    return text
+
+
+def _part(part: Part, role: str = "") -> str:
+    values = [(item.name, getattr(part, item.name)) for item in dataclass_fields(part)]
+    plain = ", ".join(f"`{name} = {value(given)}`" for name, given in values if not isinstance(given, Part))
+    text = f"{role}[{part.name}](../parts.md#{part.name})" + (f" with {plain}" if plain else "") + "\n\n"
+    text += block(part.formula) + "\n" if part.formula else ""
+    return text + "".join(_part(given, f"its `{name}`: ") for name, given in values if isinstance(given, Part))
+
+
+def _traffic(algorithm: Algorithm) -> str:
+    """What is kept and what travels beside the model, seen in one round of a toy federation."""
+    model = Model(_toy())
+    inputs = torch.linspace(-1, 1, 12).view(4, 3)
+    clients = OwnClients([Examples(inputs, torch.tensor([0, 1, 0, 1]))])
+    job = Job(algorithm, model, clients, LocalTraining(), 2, seed=0)
+    server = init_server(algorithm, model.weights())
+    received = broadcast(algorithm, server)
+    memory, upload = run_client(job, 0, 0, server.weights, received, {})
+    rows = [
+        ("a client remembers", _entries(memory)),
+        ("the server keeps", _entries(server.memory)),
+        ("sent to clients beside the model", _entries(received)),
+        ("sent back beside the model", _entries(upload.extras)),
+    ]
+    return table(("between rounds", ""), rows)
+
+
+def _toy() -> nn.Module:
+    module = nn.Module()
+    module.body, module.head = nn.Linear(3, 4), nn.Linear(4, 2)
+    return module
+
+
+def _entries(tree: dict[str, Any]) -> str:
+    return ", ".join(f"{part}: {', '.join(sorted(values))}" for part, values in sorted(tree.items())) or "nothing"
+
+
+def _toml(name: str) -> str:
+    known = fields(ALGORITHMS[name]).values()
+    settings = [f"{field.name} = {value(field.default)}" for field in known if field.default is not None]
+    return "\n".join(["[algorithm]", f'name = "{name}"', *settings])
+
+
+def _python(name: str) -> str:
+    recipe = ALGORITHMS[name]
+    plain = {f.name: f.default for f in fields(recipe).values() if not isinstance(f.default, Part)}
+    settings = ", ".join(f"{field}={default!r}" for field, default in plain.items())
+    call = f"fedra.algorithms.{recipe.__name__}"
+    return f"import fedra\n\nalgorithm = {call}({settings})\njoined = fedra.algorithms.fedavgm().plus(algorithm)"
+
+
+def _neutral(name: str) -> str:
+    neutral = ENTRIES[name].neutral
+    if neutral is None:
+        return "At no setting of its fields."
+    if not neutral:
+        return "Always: it is FedAvg."
+    settings = " and ".join(f"`{field} = {value(given)}`" for field, given in neutral.items())
+    return f"At {settings}; a test holds it to that."
+
+
+def _parts() -> str:
+    for package in (fedra.parts, fedra.algorithms):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    text = NOTICE + PARTS
+    for slot, base in SLOTS.items():
+        found = list(_of_kind(base))
+        if found:
+            text += f"## {slot}\n\n{SLOT_NOTES[slot].capitalize()}.\n\n" + "".join(map(_described, found))
+    others = [part for part in _of_kind(Part) if not issubclass(part, tuple(SLOTS.values()))]
+    text += "## Owned by other parts\n\nThey go into a field of another part.\n\n" + "".join(map(_described, others))
+    return text.rstrip("\n") + "\n"
+
+
+def _of_kind(base: type[Part]) -> Iterator[type[Part]]:
+    """The parts of fedra itself that can be built, by name."""
+    homes = ("fedra.core.", "fedra.parts.", "fedra.algorithms.")
+    for _, part in sorted(KNOWN.items()):
+        if issubclass(part, base) and "__dataclass_fields__" in vars(part) and part.__module__.startswith(homes):
+            yield part
+
+
+def _described(part: type[Part]) -> str:
+    formula = f"{block(part.formula)}\n" if part.formula else ""
+    where = f"`{part.__module__}.{part.__name__}`"
+    return f"### {part.name}\n\n{prose(part)}\n{formula}{fields_table(part_fields(part))}\n{where}\n\n"

@@ -1,0 +1,263 @@
+"""The command line: help without torch, every command's output, and one sentence for every mistake."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import tiny
+from tiny import call, mistake
+
+from fedra.catalogue import listing
+from fedra.core.part import KNOWN
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    Path("c.toml").write_text("")
+    Path("broken.toml").write_text("rounds = = 3")
+    Path("binary.toml").write_bytes(b"\xff\xfe\x00")
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys\nfrom fedra import cli\n"
+        "try:\n    cli.main(['--help'])\nexcept SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn', 'pydantic'} & sys.modules.keys()\nassert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("run", "compare", "split", "list", "show", "sweep", "demo", "doctor"):
+        assert re.search(rf"\b{command}\b", done.stdout)
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "split", "list", "show", "sweep", "demo", "doctor"])
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, shown, _ = call(capsys, command, "--help")
+    assert code == 0
+    assert f"fedra {command}" in shown or f"{command} [OPTIONS]" in shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.fullmatch(r"fedra \d+\.\d+\.\d+\S*\n", call(capsys, "--version")[1])
+
+
+CONFIG_MISTAKES = {
+    "roundz=3": "has no key 'roundz': did you mean 'rounds'?",
+    "local.epoch=1": "has no key 'local.epoch': did you mean 'epochs'?",
+    "local.epochs=many": "cannot use local.epochs = 'many'",
+    "rounds=0": "cannot use rounds = 0: input should be greater than or equal to 1",
+    "local.lr=-0.1": "cannot use local.lr = -0.1: input should be greater than 0",
+    "local.lr=nan": "cannot use local.lr = nan",
+    "local=5": "cannot use local = 5",
+    "rounds": "the override 'rounds' is not of the form key.sub=value",
+    "=3": "the override '=3' is not of the form key.sub=value",
+    "data.name=digitz": "there is no dataset 'digitz': did you mean 'digits'?",
+    "data.colour=true": "the dataset 'synthetic' has no field 'colour'",
+    "data.classes=1": "the dataset 'synthetic' cannot use classes = 1",
+    "data.augment=['spin']": "spin",
+    "model.name=mlpp": "there is no model 'mlpp': did you mean 'mlp'?",
+    "model.width=5": "the model 'mlp' has no field 'width'",
+    "model.name=resnet18": "the model 'resnet18'",
+    "partition.name=iidd": "there is no partition 'iidd': did you mean 'iid'?",
+    "partition.beta=1": "the partition 'quantity' has no field 'beta'",
+    "partition.alpha=0": "the partition 'quantity' cannot use alpha = 0",
+    "partition={name='dirichlet', alpha=-1}": "the partition 'dirichlet' cannot use alpha = -1",
+    "partition={name='iid', clients=91}": "cannot fill 91 clients from 90 examples",
+    "partition={name='natural', clients=0}": "has no groups",
+    "runner.name=procesess": "there is no runner 'procesess': did you mean 'processes'?",
+    "runner.thread=1": "the runner 'sequential' has no field 'thread': did you mean 'threads'?",
+    "runner.threads=0": "the runner 'sequential' cannot use threads = 0",
+    "device=cuda:77": "the device 'cuda:77' cannot be used here",
+    "device=meta": "the device 'meta' cannot be used here",
+    "device=gpu": "the device 'gpu' cannot be used here",
+    "algorithm.name=fedproxx": "there is no algorithm 'fedproxx': did you mean 'fedprox'?",
+    "algorithm={name='fedprox', nu=1}": "the algorithm 'fedprox' has no field 'nu'",
+    "algorithm={name='fedprox', mu='strong'}": "the algorithm 'fedprox' cannot use mu = 'strong'",
+    "algorithm={name='fedsol', proximal={name='server-adam'}}": "'server-adam' is no Term and cannot be the field",
+    "algorithm={name='fedsol', proximal='proximall'}": "proximal: there is no part 'proximall': did you mean 'proximal'?",
+    "algorithm={name='fedsol', proximal={mu=1}}": "proximal: a part is given by its name",
+    "algorithm={name='fedsol', proximal={name='proximal', nu=1}}": "the part 'proximal' has no field 'nu'",
+    "algorithm={name='fedsol', scope='head', proximal='model-contrast'}": "would be exactly no perturbation",
+    "algorithm={name='fedsol', scope='tail'}": "the algorithm 'fedsol' cannot use scope = 'tail'",
+    "algorithm.plus=['clipp']": "algorithm.plus: there is no part 'clipp': did you mean 'clip'?",
+    "algorithm.name=nowhere:mine": "the algorithm 'nowhere:mine' cannot be imported",
+    "algorithm.name=:mine": "the algorithm ':mine' cannot be imported",
+    "algorithm.name=os:sep": "'os:sep' is no function",
+    "algorithm.name=os:getcwd": "returned a str: it must return a fedra Algorithm",
+}
+
+
+@pytest.mark.parametrize("word", CONFIG_MISTAKES)
+def test_a_broken_configuration_is_one_sentence(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    assert CONFIG_MISTAKES[word] in mistake(capsys, "run", "c.toml", *tiny.WORDS, word, "--out", "out")
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("word", [word for word in CONFIG_MISTAKES if word.startswith(("data.n", "model.w", "algo", "run"))])
+def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    assert CONFIG_MISTAKES[word] in mistake(capsys, "show", "c.toml", *tiny.WORDS, word)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "broken.toml"], "broken.toml is not valid TOML: invalid value (at line 1"),
+        (["run", "nowhere.toml"], "there is no configuration file 'nowhere.toml'"),
+        (["run", "."], "the configuration file '.' cannot be read"),
+        (["run", "binary.toml"], "the configuration file 'binary.toml' cannot be read"),
+        (["run"], "give either a CONFIG to run or --resume DIR"),
+        (["run", "c.toml", "--resume", "x"], "give either a CONFIG to run or --resume DIR"),
+        (["run", "--resume", "nowhere"], "'nowhere' holds no run (no config.toml)"),
+        (["run", "c.toml", "--out", "c.toml"], "'c.toml' is a file: choose a folder"),
+        (["run", "c.toml", "--out", "c.toml/below"], "the folder 'c.toml/below' cannot be made"),
+        (["compare", "nowhere"], "'nowhere' holds no run"),
+        (["list", "modles"], "there is nothing to list under 'modles': did you mean 'models'?"),
+        (["split", "c.toml", "--out", "split.doc"], "end its name with .png or .svg"),
+        (["sweep", "c.toml", "local.lr"], "'local.lr' is not of the form key=a,b,c"),
+        (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': say how many seeds with --seeds"),
+    ],
+)
+def test_other_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+    assert told in mistake(capsys, *words)
+
+
+def test_missing_and_truncated_data(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDRA_OFFLINE", "1")
+    monkeypatch.setenv("FEDRA_DATA", "data")
+    told = mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
+    assert "train-images-idx3-ubyte.gz is not in" in told
+    assert "downloading is off" in told
+    Path("data/mnist").mkdir(parents=True)
+    for name, shape in (("train-images-idx3", (4, 28, 28)), ("train-labels-idx1", (4,))):
+        for kind in (name, name.replace("train", "t10k")):
+            header = bytes((0, 0, 8, len(shape))) + np.array(shape, ">u4").tobytes()
+            content = header + bytes(int(np.prod(shape)) - (kind == "train-images-idx3"))
+            Path(f"data/mnist/{kind}-ubyte.gz").write_bytes(gzip.compress(content))
+    told = mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
+    assert "train-images-idx3-ubyte.gz promises 3136 values and holds 3135" in told
+    Path("data/mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(content)[:-9])
+    assert "damaged gzip" in mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
+
+
+def test_a_folder_without_rights_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    call(capsys, "run", "c.toml", *tiny.WORDS, "rounds=1", "--out", "out")
+    assert "'/proc" in mistake(capsys, "compare", "out", "--out", "/proc/nowhere/x.svg", code=1)
+
+
+def test_run_compare_and_the_default_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown, _ = call(capsys, "run", "c.toml", *tiny.WORDS)
+    assert code == 0
+    assert re.search(r"fedavg  round 1/3  accuracy \d+\.\d\d%  train loss \d", shown)
+    assert re.search(r"accuracy \d+\.\d\d% after 3 rounds; everything is in runs/c\n", shown)
+    assert "is finished; --force replaces it" in mistake(capsys, "run", "c.toml", *tiny.WORDS)
+    assert "is finished: nothing is left to resume" in mistake(capsys, "run", "--resume", "runs/c")
+    assert call(capsys, "run", "c.toml", *tiny.WORDS, "--force")[0] == 0
+    assert call(capsys, "run", "c.toml", *tiny.WORDS, "algorithm.name=fedprox", "--out", "runs/[prox]")[0] == 0
+    code, shown, _ = call(capsys, "compare", "runs/c", "runs/[prox]", "--out", "pictures/both.svg")
+    assert code == 0
+    assert re.search(r"fedavg .*│.*\d\d\.\d\d", shown)
+    assert "fedprox" in shown
+    assert "curves in pictures/both.svg" in shown
+    ElementTree.parse("pictures/both.svg")
+    assert "end its name with .svg or .png" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
+    assert call(capsys, "compare", "runs/c", "runs/c", "--out", "twice.png")[0] == 0
+    assert Path("twice.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_paths_are_told_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = "a/[bold]folder/whose/name/is/longer/than/forty/columns"
+    assert f"everything is in {out}\n" in call(capsys, "run", "c.toml", *tiny.WORDS, "rounds=1", "--out", out)[1]
+
+
+def test_standard_input_names_its_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("rounds = 9"))
+    assert "after 3 rounds; everything is in runs/stdin" in call(capsys, "run", "-", *tiny.WORDS)[1]
+
+
+def test_show_gives_the_file_and_the_parts(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    name = "a folder whose name is a good deal longer than the sixty columns of this terminal"
+    words = (f"data={{name='imagefolder', path='{name}'}}", "algorithm.name=fedlc", "algorithm.plus=['fedsol']")
+    code, shown, _ = call(capsys, "show", "c.toml", *words)
+    assert code == 0
+    assert f'path = "{name}"\n' in shown
+    assert "[y_i]" in re.sub(r"\s+│?\s*", " ", shown)
+    for word in ("calibrated-cross-entropy", "perturb", "distillation", "weighted-mean", "tau = 1.0"):
+        assert word in shown
+    head = shown.partition("\nalgorithm\n")[0]
+    Path("resolved.toml").write_text(head)
+    assert call(capsys, "show", "resolved.toml")[1].partition("\nalgorithm\n")[0] == head
+
+
+def test_formulas_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = call(capsys, "show", "c.toml", "algorithm={name='fedsol-ablation', variant='A2'}", "algorithm.plus=['fedntd']")[1]
+    for part in ("also-descend", "not-true-distillation"):
+        assert KNOWN[part].formula in shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("methods", ("fedavg", "fedsol", "scaffold")),
+        ("datasets", ("digits", "synthetic", "mnist")),
+        ("models", ("mlp", "resnet18")),
+        ("partitions", ("iid", "dirichlet")),
+        ("parts", ("proximal", "perturb", "server-adam")),
+        ("runners", ("sequential", "processes", "stacked")),
+        ("losses", ("arcface",)),
+    ],
+)
+def test_lists(capsys: pytest.CaptureFixture[str], kind: str, names: tuple[str, ...]) -> None:
+    code, shown, _ = call(capsys, "list", kind)
+    assert code == 0
+    for name in names:
+        assert re.search(rf"│ {name}\s", shown), name
+    assert all(about.strip() for about in listing(kind).columns[2].cells)
+
+
+def test_split_draws_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown, _ = call(capsys, "split", "c.toml", *tiny.WORDS, "--out", "split.svg")
+    assert code == 0
+    assert "picture in split.svg" in shown
+    assert re.search(r"clients 4\b", shown)
+    assert "class 3" in shown
+    ElementTree.parse("split.svg")
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDRA_DATA", "data")
+    monkeypatch.setenv("FEDRA_OFFLINE", "0")
+    code, shown, _ = call(capsys, "doctor")
+    assert code == 0
+    assert re.search(r"torch\s+\d", shown)
+    assert "data (not there yet" in shown
+    assert re.search(r"downloads\s+on", shown)
+    Path("data/mnist").mkdir(parents=True)
+    monkeypatch.setenv("FEDRA_OFFLINE", "1")
+    shown = call(capsys, "doctor")[1]
+    assert "data: mnist" in shown
+    assert re.search(r"downloads\s+off", shown)
+
+
+def test_a_users_own_algorithm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("my_methods.py").write_text(
+        "from fedra.algorithms import fedprox\n\ndef gentle(*, strength: float = 0.01):\n    return fedprox(mu=strength)\n"
+    )
+    monkeypatch.syspath_prepend(os.getcwd())
+    words = (*tiny.WORDS, "rounds=1", "algorithm={name='my_methods:gentle'}")
+    assert call(capsys, "run", "c.toml", *words, "--out", "own")[0] == 0
+    assert "strength = 0.01" in Path("own/config.toml").read_text()
+    told = mistake(capsys, "run", "c.toml", *words, "algorithm.strenght=1", "--out", "other")
+    assert told == "the algorithm 'my_methods:gentle' has no field 'strenght': did you mean 'strength'?"
