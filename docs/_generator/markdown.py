@@ -75,8 +75,9 @@ def value(given: Any) -> str:
 
 def kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """A type in words, with its limits."""
-    limits = _limits(metadata)
-    return _kind(annotation) + (f" {limits}" if limits else "")
+    words, limits = _kind(annotation), _limits(metadata)
+    some, optional, _ = words.partition(" or none")
+    return f"{some} {limits}{optional}" if limits else words
 
 
 def _kind(annotation: Any) -> str:

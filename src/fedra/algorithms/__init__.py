@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedra.algorithms.fedavg import fedavg
+from fedra.algorithms.fedbabu import fedbabu
 from fedra.algorithms.feddecorr import feddecorr
 from fedra.algorithms.feddyn import feddyn
 from fedra.algorithms.fedlc import fedlc
@@ -53,6 +54,7 @@ ENTRIES: dict[str, Entry] = {
     "feddecorr": Entry(feddecorr, {"beta": 0.0}),
     "fedlc": Entry(fedlc, {"tau": 0.0}),
     "fedrs": Entry(fedrs, {"alpha": 1.0}),
+    "fedbabu": Entry(fedbabu),
 }
 
 ALGORITHMS = Registry("algorithm")
@@ -75,6 +77,7 @@ __all__ = [
     "fedasam",
     "fedavg",
     "fedavgm",
+    "fedbabu",
     "feddecorr",
     "feddyn",
     "fedlc",

@@ -153,6 +153,7 @@ class Sweep(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     seeds: int = Field(1, ge=1, description="how many seeds: 0, 1, ...")
+    metric: str = Field("final_accuracy", description="the share in summary.json that the table shows, in percent")
 
     @property
     def grid(self) -> dict[str, Any]:

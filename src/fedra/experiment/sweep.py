@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedra.errors import ConfigError, RunError
+from fedra.errors import ConfigError, RunError, nearest
 from fedra.experiment import config as configuration
 from fedra.experiment import run as experiment
 from fedra.experiment.build import resolved
@@ -71,7 +71,8 @@ def sweep(
     points = expand(config, grid, wanted, out)
     _check_all(points)
     _run_all(points, console)
-    cells = [(point, outcome(point)) for point in points]
+    metric = config.sweep.metric if config.sweep else "final_accuracy"
+    cells = [(point, outcome(point, metric)) for point in points]
     _report(cells, grid, out, console)
     return cells
 
@@ -146,12 +147,15 @@ def expand(config: Config, grid: Mapping[str, Sequence[Any]], seeds: int, out: P
 
 
 def short(value: Any) -> str:
-    """A value as a row's label: the name of a table, with what else is set."""
+    """A value as a row's label: a table by its name and what else it sets, `plus` as a sum."""
     if isinstance(value, Mapping):
-        rest = {key: item for key, item in value.items() if key != "name"}
+        rest = {key: item for key, item in value.items() if key not in ("name", "plus")}
         inside = ", ".join(f"{key}={short(item)}" for key, item in rest.items())
         name = str(value.get("name", ""))
-        return f"{name}({inside})" if inside and name else name or inside
+        label = f"{name}({inside})" if inside and name else name or inside
+        return " + ".join([label, *(short(item) for item in value.get("plus", ()))])
+    if isinstance(value, list | tuple):
+        return ",".join(short(item) for item in value)
     return str(value)
 
 
@@ -200,7 +204,7 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
             console.print(f"failed: {error}", highlight=False, markup=False)  # its summary says so; the sweep goes on
 
 
-def outcome(point: Point) -> Cell:
+def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
     """The final accuracies of a point's runs."""
     accuracies, failed = [], 0
     for _, _, folder in point.runs:
@@ -209,7 +213,10 @@ def outcome(point: Point) -> Cell:
             failed += 1
             accuracies.append(100 * summary["chance_accuracy"])
         else:
-            accuracies.append(100 * (summary["final_accuracy"] or 0.0))
+            if not isinstance(summary.get(metric), int | float):
+                shares = [name for name, value in summary.items() if isinstance(value, float)]
+                raise ConfigError(f"the summary in '{folder}' has no number '{metric}': {nearest(metric, shares)}")
+            accuracies.append(100 * summary[metric])
     return Cell(tuple(accuracies), failed)
 
 
@@ -242,7 +249,7 @@ def table_rows(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]
     for point, cell in cells:
         label = ", ".join(short(value) for _, value in point.settings[:-1])
         rows.setdefault(label, []).append(cell.text())
-    return [[", ".join(row_keys), *columns], *([label, *texts] for label, texts in rows.items())]
+    return [[f"{', '.join(row_keys)} \\ {column_key}", *columns], *([label, *texts] for label, texts in rows.items())]
 
 
 def markdown(rows: list[list[str]]) -> str:

@@ -81,14 +81,14 @@ class StackedRunner:
         largest = max(cohort, key=job.clients.size)
         examples = job.clients[largest]
         batch = min(job.local.schedule.batch or len(examples), len(examples))
-        inputs = job.model.ready(examples.transform.prepare(examples.inputs[:1].to(job.model.device)))
+        inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
         weights = WEIGHT_COPIES * size_in_bytes(origin._asdict())
-        data = len(examples) * inputs.nbytes
+        data = len(examples) * inputs[0].nbytes
         return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, origin, inputs))))
 
 
 def _activations(model: Model, weights: Weights, inputs: Tensor) -> int:
-    """Bytes that one example's pass keeps for its gradient."""
+    """Bytes that a pass keeps for its gradient, per example; of one alone there are no batch statistics."""
     kept = 0
 
     def keep(value: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def _activations(model: Model, weights: Weights, inputs: Tensor) -> int:
     known = {id(value) for value in params.values()}
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
         model.output(Weights(params, weights.buffers), inputs)
-    return kept
+    return kept // len(inputs)
 
 
 def _refusal(error: RuntimeError, module: nn.Module) -> str:

@@ -1,0 +1,73 @@
+"""Run by a test in a process of its own: runs are killed at random moments and resumed until they finish.
+
+Torch is imported once and every run is a fork, so that many kills fit into seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tiny
+
+import fedra
+from fedra.experiment import report, run
+
+assert report, "matplotlib is loaded before the first fork"
+
+
+def config(algorithm: str) -> dict[str, Any]:
+    return tiny.table(
+        rounds=25,
+        algorithm={"name": algorithm},
+        cohort={"fraction": 0.5},
+        diagnostics={"classes": True, "divergence": True},
+        faults={"dropout": 0.1, "quorum": 0.5},
+    )
+
+
+def attempt(folder: Path, algorithm: str, delay: float) -> bool:
+    """Start or resume the run and kill it after `delay` seconds; whether it had ended before."""
+    child = os.fork()
+    if child == 0:
+        try:
+            if (folder / "config.toml").exists():
+                run.resume(folder)
+            else:
+                fedra.run(config(algorithm), out=folder)
+        except BaseException as error:
+            print(f"failed: {error!r}", flush=True)
+            os._exit(3)
+        os._exit(0)
+    end = time.monotonic() + delay
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert status == 0, f"a resumed run failed with {status}"
+            return True
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def main(out: Path, algorithm: str, trials: int) -> None:
+    chance = random.Random(algorithm)
+    fedra.run  # noqa: B018  (the lazy import)
+    started = time.monotonic()
+    assert attempt(out / "whole", algorithm, 60)
+    usual = time.monotonic() - started
+    kills = 0
+    for trial in range(trials):
+        folder = out / f"trial-{trial}"
+        while not attempt(folder, algorithm, chance.uniform(0, 0.5) * usual):
+            kills += 1
+    print(f"kills {kills}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
