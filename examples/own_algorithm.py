@@ -16,8 +16,6 @@ from fedra.core.part import Algorithm, Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, View
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-
 
 # --- the algorithm: begin
 @dataclass(frozen=True)
@@ -47,10 +45,10 @@ register("fedpast", fedpast, neutral={"mu": 0.0})
 # --- the algorithm: end
 
 
-def main() -> None:
+def main(rounds: int) -> None:
     """The new algorithm beside FedAvg, and joined with others."""
     setting: dict[str, Any] = {
-        "rounds": ROUNDS,
+        "rounds": rounds,
         "partition": {"name": "class-shards", "clients": 10},
         "model": {"name": "mlp", "hidden": [64]},
         "local": {"lr": 0.05, "batch": 20},
@@ -63,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

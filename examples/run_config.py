@@ -9,9 +9,7 @@ from typing import Any
 
 import fedra
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 SETTING: dict[str, Any] = {
-    "rounds": ROUNDS,
     "data": {"name": "digits"},
     "partition": {"name": "dirichlet", "alpha": 0.1, "clients": 10},
     "model": {"name": "mlp", "hidden": [64]},
@@ -24,14 +22,14 @@ METHODS: list[dict[str, Any]] = [
 ]
 
 
-def main() -> None:
+def main(rounds: int) -> None:
     """Train each method; a run without `out` would keep no record."""
     with tempfile.TemporaryDirectory() as folder:
         for method in METHODS:
-            result = fedra.run({**SETTING, "algorithm": method}, out=Path(folder) / method["name"])
+            result = fedra.run({**SETTING, "rounds": rounds, "algorithm": method}, out=Path(folder) / method["name"])
             print(f"{method['name']}: {result.summary['final_accuracy']:.1%} after {len(result.metrics)} rounds")
             print("  in its folder:", ", ".join(sorted(path.name for path in Path(folder, method["name"]).iterdir())))
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

@@ -21,6 +21,7 @@ from fedra.algorithms.fedprox import fedprox
 from fedra.algorithms.fedrs import fedrs
 from fedra.algorithms.fedsam import fedasam, fedsam
 from fedra.algorithms.fedsol import fedsol, fedsol_ablation
+from fedra.algorithms.fedspeed import fedspeed
 from fedra.algorithms.moon import moon
 from fedra.algorithms.scaffold import scaffold
 from fedra.core.part import Algorithm
@@ -54,6 +55,7 @@ ENTRIES: dict[str, Entry] = {
     "feddecorr": Entry(feddecorr, {"beta": 0.0}),
     "fedlc": Entry(fedlc, {"tau": 0.0}),
     "fedrs": Entry(fedrs, {"alpha": 1.0}),
+    "fedspeed": Entry(fedspeed),
     "fedbabu": Entry(fedbabu),
 }
 
@@ -88,6 +90,7 @@ __all__ = [
     "fedsam",
     "fedsol",
     "fedsol_ablation",
+    "fedspeed",
     "fedyogi",
     "moon",
     "register",

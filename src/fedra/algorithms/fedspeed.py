@@ -1,0 +1,17 @@
+"""FedSpeed: sharpness-aware steps on the loss, and FedDyn's regulariser at the unperturbed weights.
+
+Sun et al., "FedSpeed: Larger local interval, less communication round, and higher generalization accuracy",
+ICLR 2023, as its public code runs (the whole step taken along the perturbed gradient).
+"""
+
+from __future__ import annotations
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.algorithms.feddyn import DynamicRegulariser
+from fedra.core.part import Algorithm
+from fedra.parts.gradient import AlsoDescend, Perturb
+
+
+def fedspeed(*, rho: float = 0.1, alpha: float = 0.1) -> Algorithm:
+    """Takes the loss's gradient at w + rho g / ||g|| and adds the dynamic regulariser's gradient at w."""
+    return fedavg().plus(AlsoDescend(DynamicRegulariser(alpha)), Perturb(rho))
