@@ -41,9 +41,9 @@ SLOTS: dict[str, type[Part]] = {
 PARTS = """# Parts
 
 What goes into the slots of an algorithm. A configuration joins parts by `plus = ["clip"]` or
-`plus = [{ name = "clip", norm = 1.0 }]`, or gives them to a field that wants one (`proximal = "model-contrast"`); Python
-builds the classes: `fedra.algorithms.fedavg().plus(Clip(1.0))`. In the formulas, w are the client's weights, w_g the
-received ones, z the logits, f the features, n_k a client's number of examples and S the round's clients.
+`plus = [{ name = "clip", norm = 1.0 }]`, or gives them to a field that wants one (`proximal = "model-contrast"`).
+Python builds the classes: `fedra.algorithms.fedavg().plus(Clip(1.0))`. In the formulas, w are the client's weights, w_g
+the received ones, z the logits, f the features, n_k a client's number of examples and S the round's clients.
 
 """
 METHODS = """# Methods

@@ -19,6 +19,7 @@ from fedra.core.random import generator
 
 Data = list[tuple[Tensor, Tensor]]
 Values = list[Tensor]
+"""One tensor per parameter, in the module's order."""
 
 
 @dataclass
@@ -89,6 +90,10 @@ class Method:
     def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
         return slope(scene.net, self.main(scene, x, y) + self.extra.value(scene, x, y))
 
+    def step(self, scene: Scene, x: Tensor, y: Tensor) -> Sequence[Tensor | None]:
+        """The gradient to step along; None leaves a parameter alone, weight decay included."""
+        return self.gradient(scene, x, y)
+
     def aggregate(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
         sizes = [len(setting.data[scene.client][1]) for scene in scenes]
         mix(server, scenes, [size / sum(sizes) for size in sizes])
@@ -152,9 +157,9 @@ def visit(method: Method, server: nn.Module, number: int, client: int, setting: 
     order = generator(setting.seed, "shuffle", number, client)
     for _ in range(setting.epochs):
         for rows in torch.split(torch.randperm(len(targets), generator=order), setting.batch):
-            found = method.gradient(scene, inputs[rows], targets[rows])
+            found: Sequence[Tensor | None] = method.step(scene, inputs[rows], targets[rows])
             for parameter, value in zip(scene.net.parameters(), found, strict=True):
-                parameter.grad = value.detach().clone()
+                parameter.grad = None if value is None else value.detach().clone()
             optimizer.step()
     method.extra.after_client(scene, setting)
     return scene

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,25 @@ class Sam(Method):
             size = length([t * g for t, g in zip(sizes, up, strict=True)])
             eps = [self.rho * t**2 * g / size for t, g in zip(sizes, up, strict=True)]
         return at(scene, eps, lambda: slope(scene.net, self.main(scene, x, y)))
+
+
+@dataclass
+class Speed(Sam):
+    """The loss's gradient from above, the regulariser's from where we stand."""
+
+    def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        regular = slope(scene.net, self.extra.value(scene, x, y))
+        return [a + b for a, b in zip(super().gradient(scene, x, y), regular, strict=True)]
+
+
+@dataclass
+class Babu(Method):
+    """The head is left alone."""
+
+    def step(self, scene: Scene, x: Tensor, y: Tensor) -> Sequence[Tensor | None]:
+        names = [name for name, _ in scene.net.named_parameters()]
+        found = self.gradient(scene, x, y)
+        return [None if name.startswith("head") else g for name, g in zip(names, found, strict=True)]
 
 
 def at(scene: Scene, eps: Values, look: Callable[[], Values]) -> Values:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from naive import Method, Setting, train
 from naive_extras import Contrast, Decorrelate, Distance, Dyn, Kd, NovaControl, Ntd, Variates
-from naive_methods import Clipped, Nova, Sam, Served, Sol, calibrated, restricted
+from naive_methods import Babu, Clipped, Nova, Sam, Served, Sol, Speed, calibrated, restricted
 
 import toy
 from fedra import algorithms as ours
@@ -99,6 +99,8 @@ CASES = [
     Case("feddecorr", ours.feddecorr(beta=0.3), lambda: Method(Decorrelate(0.3))),
     Case("fedlc", ours.fedlc(tau=0.7), lambda: Method(head_loss=calibrated(0.7))),
     Case("fedrs", ours.fedrs(alpha=0.4), lambda: Method(head_loss=restricted(0.4))),
+    Case("fedspeed", ours.fedspeed(rho=0.3, alpha=0.2), lambda: Speed(Dyn(0.2), rho=0.3)),
+    Case("fedbabu", ours.fedbabu(), Babu),
     *(shaped("fixed", "dim0", scope) for scope in ("all", "head", "body")),
     *(shaped("adaptive", over, scope) for over in ("dim0", "tensor", "layer") for scope in ("all", "head", "body")),
     sol("distillation-squared", Distillation(2.0, 2.0, True), lambda: Kd(2.0, True, 2.0)),

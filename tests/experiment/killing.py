@@ -23,8 +23,8 @@ assert report, "matplotlib is loaded before the first fork"
 
 def config(algorithm: str) -> dict[str, Any]:
     return tiny.table(
-        rounds=25,
-        algorithm={"name": algorithm},
+        rounds=10,
+        algorithm={"name": algorithm, "plus": ["fedsam"]},
         cohort={"fraction": 0.5},
         diagnostics={"classes": True, "divergence": True},
         faults={"dropout": 0.1, "quorum": 0.5},

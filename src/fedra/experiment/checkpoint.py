@@ -31,7 +31,7 @@ MANIFEST = "manifest.json"
 class Manifest(BaseModel):
     """The rounds done, and the files of the server and of every client that remembers anything."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     round: NonNegativeInt
     server: str
     clients: dict[int, str]
@@ -79,9 +79,15 @@ class Checkpoint:
             raise RunError(f"the checkpoint manifest '{path}' is damaged ({reason}): start the run anew") from None
 
     def _write(self, name: str, values: Tree) -> str:
-        """Save a tree and return its name with a checksum."""
-        flat = {path: value.detach().cpu().contiguous() for path, value in tree.flatten(values).items()}
-        data = safetensors.torch.save(flat)
+        """Save a tree and return its name with a checksum.
+
+        Safetensors orders names in its own way, but a norm's last bit depends on the order of its sum: entries are
+        numbered.
+        """
+        numbered = enumerate(tree.flatten(values).items())
+        data = safetensors.torch.save(
+            {f"{number:06d}|{path}": value.detach().cpu().contiguous() for number, (path, value) in numbered}
+        )
         write_atomically(self._folder / name, data)
         return f"{name}#{hashlib.sha256(data).hexdigest()[:32]}"
 
@@ -94,7 +100,8 @@ class Checkpoint:
             raise RunError(f"the checkpoint file '{path}' cannot be read ({error}): start the run anew") from None
         if hashlib.sha256(data).hexdigest()[:32] != digest:
             raise RunError(f"the checkpoint file '{path}' is damaged (its checksum differs): start the run anew")
-        return tree.unflatten(safetensors.torch.load(data))
+        entries = sorted(safetensors.torch.load(data).items())
+        return tree.unflatten({name.partition("|")[2]: value for name, value in entries})
 
     def _sweep(self, entries: set[str]) -> None:
         wanted = {entry.partition("#")[0] for entry in entries}

@@ -1,0 +1,115 @@
+"""The pages are what the code says, their links lead somewhere, and what they show runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedra.experiment import config as configuration
+from fedra.experiment.build import build_algorithm
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+RUN_ALL = """
+import json, sys
+for where, text in json.load(sys.stdin):
+    try:
+        exec(compile(text, where, "exec"), {"__name__": "__main__"})
+    except Exception as error:
+        sys.exit(f"{where}: {type(error).__name__}: {error}")
+"""
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """All blocks of a language, each with its page."""
+    found = []
+    for page in PAGES:
+        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if kind == language:
+                found.append((str(page.relative_to(ROOT)), text))
+    return found
+
+
+def heading_anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def generate(*arguments: str, script: Path = ROOT / "docs" / "generate.py") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    found = generate("--check")
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_check_notices_an_edited_page_and_a_stray_one(tmp_path: Path) -> None:
+    for name in ("docs", "README.md"):
+        subprocess.run(["cp", "-r", str(ROOT / name), str(tmp_path)], check=True)
+    page = tmp_path / "docs" / "methods" / "fedprox.md"
+    page.write_text(page.read_text(encoding="utf-8") + "An edit by hand.\n", encoding="utf-8")
+    (tmp_path / "docs" / "losses" / "gone.md").write_text("A loss that is no more.\n")
+    found = generate("--check", script=tmp_path / "docs" / "generate.py")
+    assert found.returncode == 1
+    assert sorted(line.partition(" ")[0] for line in found.stderr.splitlines()) == [
+        "docs/losses/gone.md",
+        "docs/methods/fedprox.md",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in LINK.findall(BLOCK.sub("", text)):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor:
+            assert anchor in heading_anchors(target.read_text(encoding="utf-8")), f"{page.name} links to {link}"
+
+
+def test_python_blocks_run(tmp_path: Path) -> None:
+    import json
+
+    found = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps(blocks("python")),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+        timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("toml"), ids=lambda value: value if value.endswith(".md") else "")
+def test_toml_blocks_can_be_read_and_built(page: str, text: str) -> None:
+    checked = configuration.read(tomllib.loads(text))
+    assert build_algorithm(checked.algorithm).objective
+
+
+def test_the_page_on_algorithms_shows_the_example() -> None:
+    example = (ROOT / "examples" / "own_algorithm.py").read_text(encoding="utf-8")
+    algorithm = example.partition("# --- the algorithm: begin\n")[2].partition("# --- the algorithm: end")[0].strip()
+    assert len(algorithm.splitlines()) < 30
+    assert algorithm in (ROOT / "docs" / "add-an-algorithm.md").read_text(encoding="utf-8")
+
+
+def test_pictures_are_small() -> None:
+    sizes = [path.stat().st_size for path in (ROOT / "docs").rglob("*.svg")]
+    assert max(sizes) < 60_000
+    assert sum(sizes) < 2_000_000

@@ -1,0 +1,53 @@
+"""Every example runs, says what it found, and stays short."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(command: list[str], folder: Path, **environment: str) -> str:
+    found = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        check=False,
+        timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(path: Path, tmp_path: Path) -> None:
+    said = run([sys.executable, "-W", "error", str(path), "2"], tmp_path)
+    assert "%" in said
+    assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
+
+
+@pytest.mark.parametrize("name", ["run_config", "simulate_own_model"])
+def test_first_examples_are_short(name: str) -> None:
+    assert len((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 40
+
+
+def test_own_algorithm_is_fedavg_at_zero(tmp_path: Path) -> None:
+    lines = run([sys.executable, str(ROOT / "examples" / "own_algorithm.py"), "2"], tmp_path).splitlines()
+    accuracies = [line.split()[0] for line in lines]
+    assert accuracies[0] == accuracies[1]
+
+
+def test_a_configuration_can_name_it(tmp_path: Path) -> None:
+    config = str(ROOT / "configs" / "quickstart.toml")
+    words = ["rounds=1", "algorithm={ name = 'own_algorithm:fedpast', mu = 0.5 }"]
+    command = [sys.executable, "-m", "fedra.cli", "run", config, *words, "--out", "record"]
+    assert "everything is in record" in run(command, tmp_path, PYTHONPATH=str(ROOT / "examples"))
+    assert (tmp_path / "record" / "summary.json").exists()
