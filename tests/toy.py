@@ -107,7 +107,7 @@ class History:
 
 
 def start(work: Job) -> History:
-    return History(init_server(work.algorithm, work.model.weights()))
+    return History(init_server(work.algorithm, work.initial()))
 
 
 def run(
@@ -166,7 +166,7 @@ def scene(
     history = start(work)
     data = LocalData(work.clients[0], work.model, local.schedule, CLASSES, SEED, 0, 0)
     sent = broadcast(algorithm, history.server)
-    client, state = begin(algorithm, work.model, local.at(0), work.model.weights(), sent, {}, data, work.population)
+    client, state = begin(algorithm, work.model, local.at(0), work.initial(), sent, {}, data, work.population)
     if stir:
         noise = torch.Generator().manual_seed(3)
         for values in (state.params, flatten(client.memory), flatten(client.received)):

@@ -27,6 +27,7 @@ from fedra.core.part import KNOWN, Algorithm, Combine, GradientRule, Part, Perso
 from fedra.core.round import broadcast, init_server
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import part_fields
+from fedra.losses.base import AngularLoss
 from fedra.registry import fields
 
 CHOICES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("choices.toml").read_text(encoding="utf-8"))
@@ -118,10 +119,12 @@ def _traffic(algorithm: Algorithm) -> str:
     inputs = torch.linspace(-1, 1, 12).view(4, 3)
     clients = OwnClients([Examples(inputs, torch.tensor([0, 1, 0, 1]))])
     job = Job(algorithm, model, clients, LocalTraining(), 2, seed=0)
-    server = init_server(algorithm, model.weights())
+    server = init_server(algorithm, job.initial())
     received = broadcast(algorithm, server)
     memory, upload = run_client(job, 0, 0, server.weights, received, {})
+    brought = [name for name in server.weights.params if name not in model.names]
     rows = [
+        ("parameters beside the model's", ", ".join(brought) or "nothing"),
         ("a client remembers", _entries(memory)),
         ("the server keeps", _entries(server.memory)),
         ("sent to clients beside the model", _entries(received)),
@@ -148,7 +151,7 @@ def _toml(name: str) -> str:
 
 def _python(name: str) -> str:
     recipe = ALGORITHMS[name]
-    plain = {f.name: f.default for f in fields(recipe).values() if not isinstance(f.default, Part)}
+    plain = {f.name: f.default for f in fields(recipe).values() if not isinstance(f.default, Part | AngularLoss)}
     settings = ", ".join(f"{field}={default!r}" for field, default in plain.items())
     call = f"fedra.algorithms.{recipe.__name__}"
     return f"import fedra\n\nalgorithm = {call}({settings})\njoined = fedra.algorithms.fedavgm().plus(algorithm)"

@@ -59,6 +59,7 @@ class Scene:
     sent: nn.Module
     lr: float
     counts: Tensor
+    number: int = 0
 
     def moved(self) -> Values:
         return [(p - q).detach() for p, q in zip(self.net.parameters(), self.sent.parameters(), strict=True)]
@@ -152,7 +153,7 @@ def visit(method: Method, server: nn.Module, number: int, client: int, setting: 
     inputs, targets = setting.data[client]
     lr = setting.lr * setting.decay**number
     counts = torch.tensor([int((targets == c).sum()) for c in range(server.head.out_features)])  # type: ignore
-    scene = Scene(client, deepcopy(server), deepcopy(server).eval(), lr, counts)
+    scene = Scene(client, deepcopy(server), deepcopy(server).eval(), lr, counts, number)
     optimizer = torch.optim.SGD(scene.net.parameters(), lr, setting.momentum, weight_decay=setting.weight_decay)
     order = generator(setting.seed, "shuffle", number, client)
     for _ in range(setting.epochs):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from naive import Method, Scene, Setting, Values, length, mix, slope
+from naive import Method, Scene, Setting, Values, features, length, mix, slope
 from naive_extras import zeros
 from torch import Tensor, nn
 
@@ -76,6 +76,36 @@ class Babu(Method):
         names = [name for name, _ in scene.net.named_parameters()]
         found = self.gradient(scene, x, y)
         return [None if name.startswith("head") else g for name, g in zip(names, found, strict=True)]
+
+
+@dataclass
+class Arc(Method):
+    """Cross-entropy and ArcFace by its angles; `blend` as FedArc's public code has it: the first round without."""
+
+    weight: float = 0.5
+    scale: float = 8.0
+    margin: float = 0.4
+    blend: bool = False
+
+    def main(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
+        vectors = dict(scene.net.named_parameters())["margin-softmax.vectors"]
+        arc = torch.zeros((), dtype=torch.float64)
+        for f, label in zip(features(scene.net, x), y.tolist(), strict=True):
+            cosines = [f @ v / (f.norm() * v.norm()) for v in vectors]
+            cosines[label] = torch.cos(torch.acos(cosines[label]) + self.margin)
+            arc = arc - torch.log_softmax(self.scale * torch.stack(cosines), 0)[label] / len(y)
+        entropy = super().main(scene, x, y)
+        if not self.blend:
+            return entropy + self.weight * arc
+        return self.weight * entropy + (1 - self.weight) * arc if scene.number else entropy + 0 * arc
+
+
+def with_vectors(net: nn.Module, vectors: Tensor) -> nn.Module:
+    """The net with class vectors among its parameters."""
+    holder = nn.Module()
+    holder.register_parameter("vectors", nn.Parameter(vectors.clone()))
+    net.add_module("margin-softmax", holder)
+    return net
 
 
 def at(scene: Scene, eps: Values, look: Callable[[], Values]) -> Values:

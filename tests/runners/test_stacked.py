@@ -17,7 +17,7 @@ from fedra.core.job import Job
 from fedra.core.model import Model, Output
 from fedra.core.part import Algorithm, GradientFunction, GradientRule, Sharing, Term
 from fedra.core.tree import Params, Tree
-from fedra.core.view import View
+from fedra.core.view import Local, View
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError, DataError
 from fedra.models.catalogue import build
@@ -238,6 +238,24 @@ class Stubborn(Term):
 def test_a_part_that_cannot_be_stacked_is_named() -> None:
     with pytest.raises(ConfigError, match=r"the part 'stubborn' cannot be stacked \(.*set runner\.name = 'processes'"):
         run(job(fedavg().plus(Stubborn())), runner="stacked", threads=1)
+
+
+@dataclass(frozen=True)
+class Diary(GradientRule):
+    """Remembers the last round only after it: a new client has nothing."""
+
+    def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        return inner(params)
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        return {"steps": torch.tensor([local.steps])}, {}
+
+
+def test_memories_of_different_shapes_are_refused() -> None:
+    work = job(fedavg().plus(Diary()))
+    assert apart(work, ((0, 1, 2), (0, 1, 2))) < 1e-9
+    with pytest.raises(ConfigError, match="the part 'diary' remembers other things of one client than of another"):
+        run(work, ((0, 1), (0, 1, 2)), "stacked", threads=1)
 
 
 def test_a_layer_that_cannot_be_stacked_is_named() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fedra.algorithms.fedarc import fedarc
 from fedra.algorithms.fedavg import fedavg
 from fedra.algorithms.fedbabu import fedbabu
 from fedra.algorithms.feddecorr import feddecorr
@@ -56,6 +57,7 @@ ENTRIES: dict[str, Entry] = {
     "fedlc": Entry(fedlc, {"tau": 0.0}),
     "fedrs": Entry(fedrs, {"alpha": 1.0}),
     "fedspeed": Entry(fedspeed),
+    "fedarc": Entry(fedarc, {"weight": 0.0}),
     "fedbabu": Entry(fedbabu),
 }
 
@@ -76,6 +78,7 @@ __all__ = [
     "Entry",
     "fedadagrad",
     "fedadam",
+    "fedarc",
     "fedasam",
     "fedavg",
     "fedavgm",

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from fedra.core.batches import Examples, LocalData, Schedule
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Adam, Optimizer, Sgd
-from fedra.core.part import Algorithm
-from fedra.core.random import key, scoped_seed
+from fedra.core.part import Algorithm, Part
+from fedra.core.random import generator, key, scoped_seed
 from fedra.core.round import client_update
 from fedra.core.tree import Tree
 from fedra.core.view import Population, Upload
@@ -71,6 +72,23 @@ class Job:
         """All clients and all their examples."""
         count = len(self.clients)
         return Population(count, sum(self.clients.size(client) for client in range(count)))
+
+    def initial(self) -> Weights:
+        """Where training starts: the module's own weights, and the parameters that parts bring along."""
+        weights = self.model.weights()
+        parts = self.algorithm.parts()
+        if all(type(part).init_params is Part.init_params for part in parts.values()):
+            return weights
+        some = self.clients[0]
+        ready = self.model.ready(some.transform.prepare(some.inputs[:1].to(self.model.device)))
+        with torch.no_grad():
+            features = self.model.output(weights, ready).features.shape[1]
+        brought = {
+            f"{name}.{own}": value.to(self.model.device, self.model.dtype)
+            for name, part in parts.items()
+            for own, value in part.init_params(features, self.classes, generator(self.seed, name)).items()
+        }
+        return Weights({**weights.params, **brought}, weights.buffers)
 
     def tensors(self) -> Iterable[Tensor]:
         """All data of the job."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from fedra.core.model import Output, Weights
@@ -42,6 +43,10 @@ class Part:
         """The parts this part owns: those among its fields."""
         values = (getattr(self, item.name) for item in fields(self))
         return tuple(value for value in values if isinstance(value, Part))
+
+    def init_params(self, features: int, classes: int, draw: torch.Generator) -> Params:
+        """Parameters of this part's own: trained and shared like the model's, under the names `<part>.<name>`."""
+        return {}
 
     def init_client(self, origin: Weights) -> Tree:
         """The memory of a client that takes part for the first time."""

@@ -50,7 +50,8 @@ class Client:
     """What stays the same for a client during a round.
 
     `origin` is the model it received; `received` and `memory` hold one entry per part that has any, under the
-    part's name; `trained` names the parameters that move; `label_counts` says how often it holds each class.
+    part's name; `trained` names the parameters that move; `label_counts` says how often it holds each class. During
+    the local steps of a stack of clients `examples` is a tensor: reckon with it, but do not branch on it.
     """
 
     origin: Weights

@@ -24,6 +24,8 @@ from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError, nearest
 from fedra.experiment import config as configuration
 from fedra.experiment.config import Config
+from fedra.losses import LOSSES
+from fedra.losses.base import AngularLoss
 from fedra.models import MODELS, with_projection
 from fedra.models import build as build_model
 from fedra.registry import Field, checked, fields
@@ -136,6 +138,8 @@ def _import(path: str) -> Callable[..., Any]:
 def _to_part(field: Field, value: Any) -> Any:
     """A field that wants a part may be given the part's name, or a table with its name and fields."""
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if inspect.isclass(kind)]
+    if any(issubclass(kind, AngularLoss) for kind in kinds) and isinstance(value, str | Mapping):
+        return _loss(value, field.name)
     wanted = [kind for kind in kinds if issubclass(kind, Part)]
     if not wanted or not isinstance(value, str | Mapping):
         return value
@@ -158,6 +162,15 @@ def _named(value: str | Mapping[str, Any], where: str) -> Part | Algorithm:
     return kind(**checked(f"the part '{name}'", part_fields(kind), settings, _to_part))
 
 
+def _loss(value: str | Mapping[str, Any], where: str) -> AngularLoss:
+    """The margin loss of that name."""
+    name = _name(value, where)
+    settings = {} if isinstance(value, str) else {k: v for k, v in value.items() if k != "name"}
+    kind = LOSSES[name]
+    loss: AngularLoss = kind(**checked(f"the loss '{name}'", part_fields(kind), settings))
+    return loss
+
+
 def _name(value: str | Mapping[str, Any], where: str) -> str:
     if isinstance(value, str):
         return value
@@ -166,8 +179,8 @@ def _name(value: str | Mapping[str, Any], where: str) -> str:
     return str(value["name"])
 
 
-def part_fields(kind: type[Part]) -> dict[str, Field]:
-    """The fields of a part class."""
+def part_fields(kind: Any) -> dict[str, Field]:
+    """The fields of a part's or a loss's class."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         item.name: Field(

@@ -33,7 +33,7 @@ class State:
     @classmethod
     def fresh(cls, job: Job) -> State:
         """The state before the first round."""
-        return cls(0, init_server(job.algorithm, job.model.weights()))
+        return cls(0, init_server(job.algorithm, job.initial()))
 
     def advance(self, server: Server, memory: dict[int, Tree]) -> None:
         """A round is done."""

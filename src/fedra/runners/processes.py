@@ -55,7 +55,7 @@ class ProcessRunner:
         if start_method != "fork":  # a fork sees our pages as they are; a spawned worker is handed shared ones
             for tensor in job.tensors():
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
-        start = job.model.weights()
+        start = job.initial()
         # Contiguous copies in shared memory: workers arrange them as every runner does.
         self._weights = Weights(_shared(start.params), _shared(start.buffers))
         self._workers = [self._hire() for _ in range(workers)]

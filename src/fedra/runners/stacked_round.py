@@ -18,10 +18,11 @@ from fedra.core import tree
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
-from fedra.core.part import Algorithm, Part
+from fedra.core.part import Algorithm, Part, Sharing
 from fedra.core.round import nest, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Batch, Client, Local, Population, Upload, View
+from fedra.errors import ConfigError
 from fedra.runners.stacked_data import StackedBatch, StackedData
 
 
@@ -101,8 +102,7 @@ def begin(common: Common, data: StackedData, memories: Sequence[Tree]) -> Tree:
     first = {name: part.init_client(common.origin) for name, part in parts.items()}
     memory: Tree = {name: {} for name in parts}
     if any(first.values()) or any(memories):
-        flat = [tree.flatten({**first, **common.model.arrange_tree(own)}) for own in memories]
-        memory |= tree.unflatten({path: torch.stack([own[path] for own in flat]) for path in flat[0]})
+        memory |= _stacked([{**first, **common.model.arrange_tree(own)} for own in memories])
     private = memory[algorithm.sharing.name]
     start = _replaced(common.origin, private)
     return {
@@ -113,6 +113,20 @@ def begin(common: Common, data: StackedData, memories: Sequence[Tree]) -> Tree:
         "examples": torch.tensor(data.examples, dtype=common.model.dtype, device=common.model.device),
         "label_counts": data.label_counts,
     }
+
+
+def _stacked(memories: Sequence[Tree]) -> Tree:
+    """The clients' memories as one; all must be of one shape."""
+    flat = [tree.flatten(memory) for memory in memories]
+    shapes = [{path: value.shape for path, value in memory.items()} for memory in flat]
+    for shape in shapes:
+        if shape != shapes[0]:
+            path, _ = next(iter(shape.items() ^ shapes[0].items()))
+            raise ConfigError(
+                f"the part '{path.partition('|')[0]}' remembers other things of one client than of another, so that "
+                "they cannot be stacked: let its init_client give the same, or set runner.name = 'processes'"
+            )
+    return tree.unflatten({path: torch.stack([memory[path] for memory in flat]) for path in flat[0]})
 
 
 def slopes(common: Common, own: Tree, batch: StackedBatch) -> Tree:
@@ -133,7 +147,7 @@ def slopes(common: Common, own: Tree, batch: StackedBatch) -> Tree:
 
 
 def mixes_examples(module: nn.Module) -> bool:
-    """Whether an example's output depends on its neighbours in the batch during training."""
+    """Whether an example's output depends on its neighbours in the batch: no layer but batch normalisation may."""
     return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
@@ -203,9 +217,8 @@ def _last_words(common: Common, data: StackedData, own: Tree) -> Iterator[tuple[
 
 def _speaks(part: Part, memory: Tree) -> bool:
     """Whether the part has anything to remember or to send; sharing has only with private parameters."""
-    if part.name == "sharing":
-        return bool(memory)
-    return bool(memory) or type(part).finish_client is not Part.finish_client
+    overridden = type(part).finish_client is not Part.finish_client
+    return bool(memory) or (overridden and not isinstance(part, Sharing))
 
 
 def _norms(delta: Params, count: int) -> list[float]:

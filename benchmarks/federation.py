@@ -1,0 +1,44 @@
+"""Jobs of fedra's that several benchmarks train, and a federation that trains one round at a call."""
+
+from __future__ import annotations
+
+from fedra.algorithms import fedavg
+from fedra.core.batches import Examples, Schedule
+from fedra.core.job import Clients, Job, LocalTraining
+from fedra.core.model import Model
+from fedra.core.part import Algorithm
+from fedra.data.clients import OwnClients
+from fedra.experiment.cohort import CohortRule
+from fedra.experiment.training import Plan, State, rounds
+from fedra.models import build
+from fedra.runners import RUNNERS
+
+from bare import CLASSES, Work
+
+ENDLESS = 1_000_000
+"""More rounds than any benchmark asks for."""
+
+
+def cnn_job(
+    work: Work, algorithm: Algorithm | None = None, epochs: int = 1, clients: Clients | None = None
+) -> Job:
+    """The CNN on the work's random images (or on `clients`), without a test set."""
+    model = Model(build("fedavg-cnn", (1, 28, 28), CLASSES, seed=0))
+    own = clients if clients is not None else OwnClients([Examples(*pair) for pair in work.data()])
+    local = LocalTraining(Schedule(epochs, work.batch), lr=work.lr)
+    return Job(algorithm or fedavg(), model, own, local, CLASSES, seed=0)
+
+
+class Federation:
+    """A job and its runner; calling it trains one round."""
+
+    def __init__(self, job: Job, runner: str, fraction: float = 1.0, **settings: int) -> None:
+        self._runner = RUNNERS[runner](job, **settings)
+        plan = Plan(ENDLESS, CohortRule(fraction))
+        self._rounds = rounds(job, self._runner, plan, State.fresh(job))
+
+    def __call__(self) -> None:
+        next(self._rounds)
+
+    def close(self) -> None:
+        self._runner.close()

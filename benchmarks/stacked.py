@@ -1,0 +1,90 @@
+"""Many small clients at once: the stacked runner against a bare `torch.func.vmap` loop, and against sequential.
+
+1,000 clients x 20 examples, an MLP of 64-64-10, batch 10, one epoch, plain SGD. The stacked runner and the bare
+loop use all cores; sequential runs as it does by default, on one.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from fedra.algorithms import fedavg
+from fedra.core.batches import Examples, Schedule
+from fedra.core.job import Job, LocalTraining
+from fedra.core.model import Model
+from fedra.data.clients import OwnClients
+from fedra.models import build
+from torch import Tensor
+from torch.func import grad, vmap
+
+from federation import Federation
+from measure import Row, cores, in_turns, main
+
+CLIENTS, EXAMPLES, BATCH, WIDTH, CLASSES, LR = 1000, 20, 10, 64, 10, 0.01
+
+
+class BareStack:
+    """The same training with every client's weights in one stack; calling it trains one round."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self._inputs, self._targets = inputs, targets
+        draw = torch.Generator().manual_seed(0)
+        shapes = ((WIDTH, WIDTH), (WIDTH,), (CLASSES, WIDTH), (CLASSES,))
+        self._weights = tuple(torch.randn(shape, generator=draw) / WIDTH**0.5 for shape in shapes)
+        self._slopes = vmap(grad(_loss))
+
+    def __call__(self) -> None:
+        clients, examples = self._targets.shape
+        stack = tuple(value.expand(clients, *value.shape).clone() for value in self._weights)
+        order = torch.rand(clients, examples).argsort(dim=1)
+        owner = torch.arange(clients)[:, None]
+        for rows in order.split(BATCH, dim=1):
+            slopes = self._slopes(stack, self._inputs[owner, rows], self._targets[owner, rows])
+            for value, slope in zip(stack, slopes, strict=True):
+                value.sub_(slope, alpha=LR)
+        self._weights = tuple(value.mean(dim=0) for value in stack)
+
+
+def _loss(weights: tuple[Tensor, ...], inputs: Tensor, targets: Tensor) -> Tensor:
+    wide, wide_bias, last, last_bias = weights
+    return F.cross_entropy(F.linear(F.relu(F.linear(inputs, wide, wide_bias)), last, last_bias), targets)
+
+
+def _job(inputs: Tensor, targets: Tensor) -> Job:
+    model = Model(build("mlp", (WIDTH,), CLASSES, seed=0, hidden=(WIDTH,)))
+    clients = OwnClients([Examples(*pair) for pair in zip(inputs, targets, strict=True)])
+    return Job(fedavg(), model, clients, LocalTraining(Schedule(1, BATCH), lr=LR), CLASSES, seed=0)
+
+
+def measure(quick: bool) -> list[Row]:
+    """Throughput of the stacked runner as a share of the bare loop's, and as a multiple of sequential's."""
+    clients, repeats = (30, 2) if quick else (CLIENTS, 9)
+    torch.set_num_threads(cores())
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(clients, EXAMPLES, WIDTH, generator=draw)
+    targets = torch.randint(CLASSES, (clients, EXAMPLES), generator=draw)
+    job = _job(inputs, targets)
+    rivals = {
+        "stacked": Federation(job, "stacked"),
+        "bare": BareStack(inputs, targets),
+        "sequential": Federation(job, "sequential"),
+    }
+    timings = in_turns(rivals, repeats)
+    return [
+        Row(
+            "stacked against a bare vmap loop, throughput",
+            timings.ratio("bare", "stacked"),
+            target=0.7,
+            at_least=True,
+            note=timings.note("stacked", "bare"),
+        ),
+        Row(
+            "stacked against sequential, throughput",
+            timings.ratio("sequential", "stacked"),
+            note=timings.note("sequential"),
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    main(measure, __doc__)

@@ -1,0 +1,62 @@
+"""FedArc: cross-entropy plus an angular-margin loss on class vectors that all clients share.
+
+"FedArc": federated learning with an ArcFace loss on aggregated class feature vectors, inside FedAvg.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core.model import Output, Weights
+from fedra.core.part import Algorithm, Term
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Population, Server, View
+from fedra.losses import ArcFace
+from fedra.losses.base import AngularLoss
+from fedra.parts.margin import MarginSoftmax
+from fedra.parts.objective import CrossEntropy
+
+
+@dataclass(frozen=True)
+class BlendedMargin(Term):
+    """What FedArc's public code descends: cross-entropy alone in the first round, then a blend of both losses."""
+
+    margin: MarginSoftmax = MarginSoftmax()  # noqa: RUF009  (frozen)
+    share: float = 0.5
+    formula: ClassVar[str] = "a CE + (1 - a) L_margin,  a = 1 in the first round, then `share`"
+
+    def init_server(self, weights: Weights) -> Tree:
+        return {"rounds": torch.zeros(1)}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        return memory
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        first = view.client.received[self.name]["rounds"][0] == 0
+        share = torch.where(first, 1.0, self.share).to(output.logits.dtype)
+        entropy = CrossEntropy().loss(output, params, view)
+        return share * entropy + (1 - share) * self.margin.loss(output, params, view)
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        return server.with_memory(self.name, {"rounds": before.memory[self.name]["rounds"] + 1})
+
+
+def fedarc(
+    *,
+    weight: float = 0.5,
+    margin: AngularLoss = ArcFace(scale=64.0, margin=0.4),  # noqa: B008  (frozen)
+    objective: Literal["paper", "repo"] = "paper",
+) -> Algorithm:
+    """Adds `weight` times any margin loss on aggregated class vectors to the local objective.
+
+    `objective` "repo" blends as the public code does: cross-entropy alone in the first round, then
+    weight CE + (1 - weight) L_margin. That code also runs CosFace where the paper says ArcFace: set `margin` so.
+    """
+    if objective == "paper":
+        return fedavg().plus(MarginSoftmax(margin, weight))
+    return replace(fedavg(), objective=(BlendedMargin(MarginSoftmax(margin, 1.0), weight),))
