@@ -19,7 +19,8 @@ class Network(nn.Module):
         self.hidden, self.fc = nn.Linear(64, 50), nn.Linear(50, 10)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.fc(torch.relu(self.hidden(inputs)))
+        logits: Tensor = self.fc(torch.relu(self.hidden(inputs)))
+        return logits
 
 
 def main(rounds: int) -> None:

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from _generator.markdown import NOTICE, fields_table, kind, prose, table, value
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
-from fedra.experiment.config import Config
+from fedra.experiment.config import Config, Sweep
 from fedra.models import MODELS
 from fedra.registry import Registry, fields
 from fedra.runners import RUNNERS
@@ -52,6 +52,7 @@ SWEEP = """## [sweep]
 A grid for `fedra sweep FILE`; `fedra run` passes over it. Every other key of the table is a dotted key of the
 configuration, or the name of a whole section, with a list of values. All combinations are run, each with every seed.
 
+{keys}
 ```toml
 [sweep]
 seeds = 3
@@ -75,7 +76,7 @@ def pages() -> dict[str, str]:
     text = NOTICE + INTRODUCTION + "## Top level\n\n" + _keys(plain) + "\n"
     for name, section in sections.items():
         text += f"## [{name}]\n\n{prose(section)}\n{_keys(section.model_fields)}\n"
-    return {"configuration.md": text + SWEEP + _named()}
+    return {"configuration.md": text + SWEEP.replace("{keys}", _keys(Sweep.model_fields)) + _named()}
 
 
 def _keys(found: Mapping[str, FieldInfo]) -> str:

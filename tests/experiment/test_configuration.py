@@ -139,6 +139,7 @@ def test_resolving_writes_every_default_out_and_changes_nothing() -> None:
     assert write(resolved(config)) == write(config)
 
 
+@pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(
     "sections",
     [

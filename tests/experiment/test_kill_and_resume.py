@@ -24,6 +24,7 @@ from fedra.experiment.interrupt import Interruption
 
 TESTS = Path(__file__).parent.parent
 CONFIG = tiny.table(rounds=4, algorithm={"name": "moon", "plus": ["fedsam"]}, cohort={"fraction": 0.5})
+pytestmark = pytest.mark.usefixtures("without_curves")
 fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
 
@@ -84,7 +85,7 @@ def test_a_stop_within_any_write(
         calls = 0
         folder = tmp_path / str(last)
         try:
-            fedra.run(CONFIG, out=folder)
+            experiment.run(CONFIG, out=folder)
         except PowerCut:
             stops += 1
             calls = 10**6

@@ -90,6 +90,7 @@ def test_the_model_is_the_one_that_was_tested(finished: Path) -> None:
     assert accuracy == tiny.metrics(finished)[-1]["accuracy"]
 
 
+@pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("runner", ["sequential", "processes"])
 @pytest.mark.parametrize("algorithm", ["scaffold", "moon"])
 def test_the_same_configuration_gives_the_same_bytes(tmp_path: Path, algorithm: str, runner: str) -> None:
