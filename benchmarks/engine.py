@@ -7,11 +7,11 @@ Both sides use channels-last, the same number of processes and one thread in eac
 from __future__ import annotations
 
 import torch
-from fedra.runners.processes import default_start_method
-
 from bare import ManyProcesses, OneProcess, Work
 from federation import Federation, cnn_job
-from measure import Row, Timings, in_turns, main
+from measure import Row, Timings, in_turns, main, parser
+
+from fedra.runners.processes import default_start_method
 
 WORKERS = 2
 TARGET = 0.97
@@ -42,4 +42,4 @@ def _row(what: str, timings: Timings) -> Row:
 
 
 if __name__ == "__main__":
-    main(measure, __doc__)
+    main(measure, parser(__doc__))

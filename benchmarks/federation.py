@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bare import CLASSES, Work
+
 from fedra.algorithms import fedavg
 from fedra.core.batches import Examples, Schedule
 from fedra.core.job import Clients, Job, LocalTraining
@@ -13,15 +15,11 @@ from fedra.experiment.training import Plan, State, rounds
 from fedra.models import build
 from fedra.runners import RUNNERS
 
-from bare import CLASSES, Work
-
 ENDLESS = 1_000_000
 """More rounds than any benchmark asks for."""
 
 
-def cnn_job(
-    work: Work, algorithm: Algorithm | None = None, epochs: int = 1, clients: Clients | None = None
-) -> Job:
+def cnn_job(work: Work, algorithm: Algorithm | None = None, epochs: int = 1, clients: Clients | None = None) -> Job:
     """The CNN on the work's random images (or on `clients`), without a test set."""
     model = Model(build("fedavg-cnn", (1, 28, 28), CLASSES, seed=0))
     own = clients if clients is not None else OwnClients([Examples(*pair) for pair in work.data()])

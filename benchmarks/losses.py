@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from fedra.losses import LOSSES, Stateful
+from measure import Row, cores, in_turns, main, parser
 from torch import Tensor
 
-from measure import Row, cores, in_turns, main
+from fedra.losses import LOSSES, Stateful
 
 CLASSES, WIDTH, BATCH, LR = 10_000, 512, 256, 0.01
 TARGET = 1.3
@@ -67,4 +67,4 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main(measure, __doc__)
+    main(measure, parser(__doc__))

@@ -7,11 +7,11 @@ thread. All methods take turns in one process, after a round that gives every cl
 from __future__ import annotations
 
 import torch
-from fedra.algorithms import ALGORITHMS
-
 from bare import Work
 from federation import Federation, cnn_job
-from measure import Row, in_turns, main
+from measure import Row, in_turns, main, parser
+
+from fedra.algorithms import ALGORITHMS
 
 EPOCHS = 5
 TARGETS = {
@@ -29,11 +29,11 @@ TARGETS = {
 def measure(quick: bool) -> list[Row]:
     """Round time of every registered algorithm at its defaults; FedSoL for both of its scopes."""
     torch.set_num_threads(1)
-    work = Work(2, 20, 10) if quick else Work(2, 600, 50)
+    work, epochs = (Work(1, 10, 10), 1) if quick else (Work(2, 600, 50), EPOCHS)
     recipes = {name: ALGORITHMS[name]() for name in ALGORITHMS if name != "fedsol"}
     recipes |= {f"fedsol, {scope}": ALGORITHMS["fedsol"](scope=scope) for scope in ("head", "all")}
-    rivals = {name: Federation(cnn_job(work, recipe, EPOCHS), "sequential") for name, recipe in recipes.items()}
-    timings = in_turns(rivals, repeats=2 if quick else 5)
+    rivals = {name: Federation(cnn_job(work, recipe, epochs), "sequential") for name, recipe in recipes.items()}
+    timings = in_turns(rivals, repeats=1 if quick else 5)
     return [
         Row(f"{name} against fedavg, round time", timings.ratio(name, "fedavg"), target=TARGETS.get(name))
         for name in sorted(rivals)
@@ -42,4 +42,4 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main(measure, __doc__)
+    main(measure, parser(__doc__))

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from fedra.data.partition import PARTITIONS, split
+from measure import Row, in_turns, main, parser
 
-from measure import Row, in_turns, main
+from fedra.data.partition import PARTITIONS, split
 
 EXAMPLES, CLASSES, CLIENTS = 50_000, 10, 100
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -38,4 +38,4 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main(measure, __doc__)
+    main(measure, parser(__doc__))

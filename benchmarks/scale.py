@@ -61,12 +61,12 @@ def _in_own_process(clients: int, quick: bool) -> dict[str, Any]:
 def probe(clients: int, quick: bool) -> dict[str, Any]:
     """Train a few rounds with so many clients: seconds, memory in MiB."""
     import torch
+    from bare import CLASSES, Work
+    from federation import Federation, cnn_job
+
     from fedra.core.batches import Examples
     from fedra.data import Transform
     from fedra.data.clients import PooledClients
-
-    from bare import CLASSES, Work
-    from federation import Federation, cnn_job
 
     before = _peak()
     images = 2_000 if quick else 60_000
@@ -106,6 +106,6 @@ if __name__ == "__main__":
     options.add_argument("--clients", type=int, help="measure this number alone and print JSON")
     given = options.parse_args()
     if given.clients is None:
-        main(measure, __doc__)
+        main(measure, options)
     else:
         print(json.dumps(probe(given.clients, given.quick)))

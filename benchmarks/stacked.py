@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from federation import Federation
+from measure import Row, cores, in_turns, main, parser
+from torch import Tensor
+from torch.func import grad, vmap
+
 from fedra.algorithms import fedavg
 from fedra.core.batches import Examples, Schedule
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
 from fedra.data.clients import OwnClients
 from fedra.models import build
-from torch import Tensor
-from torch.func import grad, vmap
-
-from federation import Federation
-from measure import Row, cores, in_turns, main
 
 CLIENTS, EXAMPLES, BATCH, WIDTH, CLASSES, LR = 1000, 20, 10, 64, 10, 0.01
 
@@ -87,4 +87,4 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main(measure, __doc__)
+    main(measure, parser(__doc__))

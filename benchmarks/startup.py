@@ -11,7 +11,7 @@ import sysconfig
 import time
 from pathlib import Path
 
-from measure import Row, Timings, main
+from measure import Row, Timings, main, parser
 
 IMPORT = """
 import time, torch
@@ -71,4 +71,4 @@ def _timed(command: list[str]) -> tuple[str, float]:
 
 
 if __name__ == "__main__":
-    main(measure, __doc__)
+    main(measure, parser(__doc__))

@@ -28,6 +28,7 @@ class BlendedMargin(Term):
 
     margin: MarginSoftmax = MarginSoftmax()  # noqa: RUF009  (frozen)
     share: float = 0.5
+    fits_labels: ClassVar[bool] = True
     formula: ClassVar[str] = "a CE + (1 - a) L_margin,  a = 1 in the first round, then `share`"
 
     def init_server(self, weights: Weights) -> Tree:
@@ -37,8 +38,8 @@ class BlendedMargin(Term):
         return memory
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        first = view.client.received[self.name]["rounds"][0] == 0
-        share = torch.where(first, 1.0, self.share).to(output.logits.dtype)
+        first = (view.client.received[self.name]["rounds"][0] == 0).to(output.logits.dtype)
+        share = first + (1 - first) * self.share
         entropy = CrossEntropy().loss(output, params, view)
         return share * entropy + (1 - share) * self.margin.loss(output, params, view)
 

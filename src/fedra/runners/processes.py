@@ -58,7 +58,9 @@ class ProcessRunner:
         start = job.initial()
         # Contiguous copies in shared memory: workers arrange them as every runner does.
         self._weights = Weights(_shared(start.params), _shared(start.buffers))
-        self._workers = [self._hire() for _ in range(workers)]
+        self._workers: list[Worker] = []
+        for _ in range(workers):
+            self._workers.append(self._hire())
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
@@ -96,7 +98,10 @@ class ProcessRunner:
 
     def _hire(self) -> Worker:
         ours, theirs = self._context.Pipe()
-        arguments = (theirs, self._job, self._weights, self._threads)
+        # A fork inherits our ends of all pipes: while it holds them, no worker sees its own pipe close.
+        forked = self._context.get_start_method() == "fork"
+        inherited = [ours, *(worker.pipe for worker in self._workers)] if forked else []
+        arguments = (theirs, inherited, self._job, self._weights, self._threads)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
         with warnings.catch_warnings():
             # A fork of a process with threads is safe here: a worker runs its own single thread.
@@ -166,8 +171,10 @@ class ProcessRunner:
             self._replace(worker)
 
 
-def _work(pipe: Connection, job: Job, weights: Weights, thread_count: int) -> None:
+def _work(pipe: Connection, inherited: list[Connection], job: Job, weights: Weights, thread_count: int) -> None:
     """A worker's life: take a task, do it, answer; end when the pipe closes."""
+    for end in inherited:
+        end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     with threads(thread_count):
         while True:

@@ -1,0 +1,106 @@
+"""The CNN job of `engine.py` on other libraries, each in an environment of its own under .bench/.
+
+`python benchmarks/peers.py --install` makes the environments (several GB, from PyPI), with fedra's version of torch.
+Each job uses all cores in the way its library offers; the libraries take turns, and the quickest round counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from measure import FOLDER, Row, Timings, cores, main, parser
+
+HOME = FOLDER.parent / ".bench"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library: what pip installs, and whether torchrun starts its processes."""
+
+    requirement: str
+    torchrun: bool = False
+
+
+PEERS = {
+    "flwr": Peer("flwr[simulation]==1.41.0"),
+    "pfl": Peer("pfl[pytorch]==0.6.0", torchrun=True),
+    "fluke": Peer("fluke-fl==0.8.1"),
+}
+US = "fedra"
+
+
+def install() -> None:
+    """Make an environment for every peer that has none."""
+    HOME.mkdir(exist_ok=True)
+    (HOME / ".gitignore").write_text("*\n")
+    torch = f"torch=={version('torch').partition('+')[0]}"
+    for name, peer in PEERS.items():
+        if _python(name).exists():
+            print(f"{name}: there already")
+            continue
+        print(f"{name}: installing {peer.requirement}", flush=True)
+        venv.create(HOME / name, with_pip=True)
+        if subprocess.run([_python(name), "-m", "pip", "install", "--quiet", peer.requirement, torch]).returncode:
+            sys.exit(f"{name} could not be installed: remove {HOME / name} and try again")
+
+
+def _python(name: str) -> Path:
+    return Path(sys.executable) if name == US else HOME / name / "bin" / "python"
+
+
+def _seconds(name: str, quick: bool) -> list[float] | None:
+    """Seconds of each round after the first, or None if the job failed."""
+    peer = PEERS.get(name)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(cores())] if peer and peer.torchrun else []
+    sizes = ["--rounds", "3" if quick else "6", "--workers", str(cores()), *(["--quick"] if quick else [])]
+    command = [str(_python(name)), *launcher, "-m", f"peer_jobs.{name}", *sizes]
+    # Ray's workers find the job's modules by PYTHONPATH; no library should report home during a benchmark.
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=FOLDER, env={**os.environ, **quiet, "PYTHONPATH": str(FOLDER)}, capture_output=True, text=True
+    )
+    if done.returncode:
+        print(f"{name} failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+        return None
+    answers = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    seconds: list[float] = max((json.loads(line) for line in answers), key=len)
+    return seconds[1:]
+
+
+def measure(quick: bool) -> list[Row]:
+    """Each peer's round time against fedra's."""
+    there = [name for name in PEERS if _python(name).exists()]
+    for name in PEERS.keys() - set(there):
+        print(f"{name} is not installed: make its environment with `python benchmarks/peers.py --install`")
+    if not there:
+        return []
+    found: dict[str, list[float]] = {name: [] for name in (US, *there)}
+    for repeat in range(1 if quick else 3):
+        for name in list(found) if repeat % 2 else list(reversed(found)):
+            seconds = _seconds(name, quick)
+            if seconds is None:
+                found.pop(name)
+            else:
+                found[name] += seconds
+    timings = Timings(found)
+    return [
+        Row(f"{name} against {US}, round time", timings.ratio(name, US), note=timings.note(name, US))
+        for name in found
+        if name != US
+    ]
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("--install", action="store_true", help="make the peers' environments, and measure nothing")
+    if options.parse_args().install:
+        install()
+    else:
+        main(measure, options)
