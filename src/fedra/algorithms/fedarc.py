@@ -38,7 +38,8 @@ class BlendedMargin(Term):
         return memory
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        first = (view.client.received[self.name]["rounds"][0] == 0).to(output.logits.dtype)
+        rounds: Tensor = view.client.received[self.name]["rounds"][0]
+        first = (rounds == 0).to(output.logits.dtype)
         share = first + (1 - first) * self.share
         entropy = CrossEntropy().loss(output, params, view)
         return share * entropy + (1 - share) * self.margin.loss(output, params, view)

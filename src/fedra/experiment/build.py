@@ -43,6 +43,9 @@ class Built:
 def build(config: Config) -> Built:
     """The job a configuration describes. Mistakes are found before any data are read where that is possible."""
     algorithm = build_algorithm(config.algorithm)
+    local = local_training(config.local)
+    if algorithm.counts_steps:
+        local.at(0).effective_steps(1)  # an optimiser without it is refused before any client trains
     RUNNERS.settings(config.runner.name, config.runner.settings)
     device = build_device(config.device)
     dataset = load(config.data.name, **config.data.settings)
@@ -51,7 +54,6 @@ def build(config: Config) -> Built:
     module = build_module(config, dataset)
     clients = PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts)
     test = Examples(dataset.test.inputs, dataset.test.targets, transform)
-    local = local_training(config.local)
     job = Job(algorithm, Model(module, device), clients, local, len(dataset.classes), config.seed, test)
     return Built(job, dataset)
 
