@@ -82,7 +82,8 @@ class Part:
     @property
     def stateful(self) -> bool:
         """Whether the part keeps anything between rounds, so that two of its class would share a key."""
-        return type(self).init_client is not Part.init_client or type(self).init_server is not Part.init_server
+        hooks = ("init_params", "init_client", "init_server")
+        return any(getattr(type(self), hook) is not getattr(Part, hook) for hook in hooks)
 
 
 class Term(Part, abstract=True):

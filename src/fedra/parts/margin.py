@@ -29,6 +29,7 @@ class MarginSoftmax(Term):
 
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4)  # noqa: RUF009  (frozen)
     weight: float = 0.5
+    moves_head: ClassVar[bool] = False
     formula: ClassVar[str] = "weight * mean_i L_margin(cos(f_i, F_c), y_i)"
 
     def __post_init__(self) -> None:
