@@ -71,10 +71,10 @@ def train_client(model: nn.Module, data: Pair, work: Work) -> None:
     """One epoch of SGD in shuffled batches."""
     images, labels = data
     optimizer = torch.optim.SGD(model.parameters(), lr=work.lr)
-    for rows in torch.randperm(len(labels)).split(work.batch):
+    for rows in torch.split(torch.randperm(len(labels)), work.batch):
         batch = images[rows].contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad()
-        F.cross_entropy(model(batch), labels[rows]).backward()
+        F.cross_entropy(model(batch), labels[rows]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 

@@ -73,7 +73,7 @@ def in_turns(rivals: Mapping[str, Callable[[], object]], repeats: int, warm_up: 
     """Time every rival `repeats` times: one after the other, then in reverse, so that drift hits all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
     for repeat in range(-warm_up, repeats):
-        names = list(rivals) if repeat % 2 else list(reversed(rivals))
+        names = list(rivals)[:: 1 if repeat % 2 else -1]
         for name in names:
             started = time.perf_counter()
             rivals[name]()

@@ -60,7 +60,7 @@ def _seconds(name: str, quick: bool) -> list[float] | None:
     peer = PEERS.get(name)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(cores())] if peer and peer.torchrun else []
     sizes = ["--rounds", "3" if quick else "6", "--workers", str(cores()), *(["--quick"] if quick else [])]
-    command = [str(_python(name)), *launcher, "-m", f"peer_jobs.{name}", *sizes]
+    command = [str(_python(name)), *launcher, "-m", "peer_jobs", name, *sizes]
     # Ray's workers find the job's modules by PYTHONPATH; no library should report home during a benchmark.
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -69,8 +69,7 @@ def _seconds(name: str, quick: bool) -> list[float] | None:
     if done.returncode:
         print(f"{name} failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
         return None
-    answers = [line for line in done.stdout.splitlines() if line.startswith("[")]
-    seconds: list[float] = max((json.loads(line) for line in answers), key=len)
+    seconds: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
     return seconds[1:]
 
 

@@ -73,7 +73,7 @@ def probe(clients: int, quick: bool) -> dict[str, Any]:
     draw = torch.Generator().manual_seed(0)
     inputs = torch.randint(256, (images, 1, 28, 28), generator=draw, dtype=torch.uint8)
     pool = Examples(inputs, torch.randint(CLASSES, (images,), generator=draw), Transform((0.5,), (0.5,)))
-    rows = torch.arange(clients * ROWS).remainder(images).split(ROWS)
+    rows = torch.split(torch.arange(clients * ROWS).remainder(images), ROWS)
     job = cnn_job(Work(batch=20), clients=PooledClients(pool, rows))
     federation = Federation(job, "processes", fraction=COHORT / clients, workers=WORKERS)
     federation()

@@ -6,6 +6,8 @@ loop use all cores; sequential runs as it does by default, on one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from federation import Federation
@@ -38,7 +40,7 @@ class BareStack:
         stack = tuple(value.expand(clients, *value.shape).clone() for value in self._weights)
         order = torch.rand(clients, examples).argsort(dim=1)
         owner = torch.arange(clients)[:, None]
-        for rows in order.split(BATCH, dim=1):
+        for rows in torch.split(order, BATCH, dim=1):
             slopes = self._slopes(stack, self._inputs[owner, rows], self._targets[owner, rows])
             for value, slope in zip(stack, slopes, strict=True):
                 value.sub_(slope, alpha=LR)
@@ -64,7 +66,7 @@ def measure(quick: bool) -> list[Row]:
     inputs = torch.randn(clients, EXAMPLES, WIDTH, generator=draw)
     targets = torch.randint(CLASSES, (clients, EXAMPLES), generator=draw)
     job = _job(inputs, targets)
-    rivals = {
+    rivals: dict[str, Callable[[], None]] = {
         "stacked": Federation(job, "stacked"),
         "bare": BareStack(inputs, targets),
         "sequential": Federation(job, "sequential"),

@@ -7,7 +7,7 @@ import time
 from bare import Work
 from federation import Federation, cnn_job
 
-from peer_jobs.timing import gaps, main
+from peer_jobs.timing import gaps
 
 
 def job(work: Work, rounds: int, workers: int) -> list[float]:
@@ -19,7 +19,3 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
         moments.append(time.perf_counter())
     federation.close()
     return gaps(moments)
-
-
-if __name__ == "__main__":
-    main(job)

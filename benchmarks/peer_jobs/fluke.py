@@ -11,7 +11,7 @@ from fluke.algorithms.fedavg import FedAVG
 from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader
 from fluke.utils import FederationObserver
 
-from peer_jobs.timing import gaps, main
+from peer_jobs.timing import copies, gaps, must_differ
 
 
 class Clock(FederationObserver):  # type: ignore[misc]
@@ -30,8 +30,10 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
     FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=False)
     loaders = [FastDataLoader(*pair, num_labels=CLASSES, batch_size=work.batch, shuffle=True) for pair in work.data()]
     container = DummyDataContainer(loaders, [None] * work.clients, None, CLASSES)
+    model = cnn()
+    start = copies(model.parameters())
     settings = DDict(
-        model=cnn(),
+        model=model,
         client=DDict(
             batch_size=work.batch,
             local_epochs=1,
@@ -45,8 +47,5 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
     federation = FedAVG(work.clients, DataSplitter(container), settings)
     federation.set_callbacks(clock)
     federation.run(rounds, eligible_perc=1.0)
+    must_differ(start, copies(federation.server.model.parameters()))
     return gaps(clock.moments)
-
-
-if __name__ == "__main__":
-    main(job)

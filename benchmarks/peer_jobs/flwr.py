@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from peer_jobs.timing import gaps, main
+from peer_jobs.timing import copies, gaps, must_differ
 
 
 @cache
@@ -51,8 +51,10 @@ def server_app(work: Work, rounds: int, moments: list[float]) -> ServerApp:
     @app.main()
     def serve(grid: Grid, context: Context) -> None:
         strategy = FedAvg(fraction_evaluate=0.0, min_available_nodes=work.clients)
-        arrays = ArrayRecord(cnn().state_dict())
-        strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, evaluate_fn=note)
+        start = cnn().state_dict()
+        arrays = ArrayRecord(start)
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, evaluate_fn=note)
+        must_differ(copies(start.values()), copies(result.arrays.to_torch_state_dict().values()))
 
     return app
 
@@ -63,7 +65,3 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
     resources = {"init_args": {"num_cpus": workers}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server_app(work, rounds, moments), client_app(work), work.clients, backend_config=resources)
     return gaps(moments)
-
-
-if __name__ == "__main__":
-    main(job)

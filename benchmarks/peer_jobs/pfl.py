@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -22,7 +21,7 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
-from peer_jobs.timing import gaps, main
+from peer_jobs.timing import copies, gaps, must_differ
 
 
 class Module(Cnn):
@@ -51,7 +50,7 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
     torch.set_num_threads(1)
     module = Module().to(memory_format=torch.channels_last)
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
-    data = work.data()
+    start, data = copies(module.parameters()), work.data()
     users = get_user_sampler("minimize_reuse", list(range(work.clients)))
     federated = FederatedDataset(lambda user: Dataset(data[user], user_id=str(user)), users)
     clock = Clock()
@@ -62,10 +61,5 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
         model_train_params=NNTrainHyperParams(work.batch, 1, work.lr),
         callbacks=[clock],
     )
+    must_differ(start, copies(module.parameters()))
     return gaps(clock.moments)
-
-
-if __name__ == "__main__" and os.environ.get("RANK", "0") == "0":
-    main(job)
-elif __name__ == "__main__":
-    main(lambda work, rounds, workers: job(work, rounds, workers) and [])

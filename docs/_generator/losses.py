@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -58,7 +59,7 @@ def _page(name: str) -> str:
 
 def draw_pictures(folder: Path) -> None:
     """The pictures, the same bytes every time: no date, a fixed salt, text as text."""
-    settings = {"svg.hashsalt": "fedra", "svg.fonttype": "none", "path.simplify_threshold": 0.2}
+    settings: dict[Any, Any] = {"svg.hashsalt": "fedra", "svg.fonttype": "none", "path.simplify_threshold": 0.2}
     for name in LOSSES:
         path = folder / f"{name}.svg"
         with matplotlib.rc_context(settings):

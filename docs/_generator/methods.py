@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
 import sys
@@ -152,9 +153,13 @@ def _toml(name: str) -> str:
 def _python(name: str) -> str:
     recipe = ALGORITHMS[name]
     plain = {f.name: f.default for f in fields(recipe).values() if not isinstance(f.default, Part | AngularLoss)}
-    settings = ", ".join(f"{field}={default!r}" for field, default in plain.items())
+    settings = ", ".join(f"{field}={_literal(default)}" for field, default in plain.items())
     call = f"fedra.algorithms.{recipe.__name__}"
     return f"import fedra\n\nalgorithm = {call}({settings})\njoined = fedra.algorithms.fedavgm().plus(algorithm)"
+
+
+def _literal(given: Any) -> str:
+    return json.dumps(given) if isinstance(given, str) else repr(given)
 
 
 def _neutral(name: str) -> str:

@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import tiny
-
 import fedra
+import tiny
 from fedra.experiment import run
 
 run._curves = lambda *_: None  # drawing is most of a tiny run's time

@@ -78,7 +78,9 @@ def test_without_replacement_and_largest_first(
     assert cohort == rule.sample(Sizes(tuple(sizes)), seed, round, 0)
 
 
-@pytest.mark.parametrize(("fraction", "count", "size"), [(0.1, 100, 10), (0.29, 100, 29), (0.3, 10, 3), (0.01, 20, 1), (1.0, 7, 7)])
+@pytest.mark.parametrize(
+    ("fraction", "count", "size"), [(0.1, 100, 10), (0.29, 100, 29), (0.3, 10, 3), (0.01, 20, 1), (1.0, 7, 7)]
+)
 def test_sizes(fraction: float, count: int, size: int) -> None:
     """0.29 * 100 is 28.999...: rounding must not lose a client."""
     assert len(sample(CohortRule(fraction), count)) == size

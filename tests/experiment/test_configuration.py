@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedra
+import tiny
 from fedra.errors import ConfigError
 from fedra.experiment import config as configuration
 from fedra.experiment.build import resolved
@@ -53,7 +53,11 @@ def test_every_key_of_every_section_is_described_and_written(section: str) -> No
         ("model.hidden=[5, 6]", "model.settings", {"hidden": [5, 6]}),
         (" faults.deadline = 2.5", "faults.deadline", 2.5),
         ("algorithm={name='fedprox', mu=0.1}", "algorithm.settings", {"mu": 0.1}),
-        ("algorithm.plus=['fedsam', {name='clip', norm=1.0}]", "algorithm.plus", ("fedsam", {"name": "clip", "norm": 1})),
+        (
+            "algorithm.plus=['fedsam', {name='clip', norm=1.0}]",
+            "algorithm.plus",
+            ("fedsam", {"name": "clip", "norm": 1}),
+        ),
         ("local.epochs=2 # twice", "local.epochs", 2),
     ],
 )
@@ -90,7 +94,10 @@ configs = st.fixed_dictionaries(
         "rounds": st.integers(1, 10**6),
         "data": st.fixed_dictionaries(
             {"name": words},
-            optional={"augment": st.sampled_from(["none", "paper"]) | st.lists(words, max_size=3), "shape": st.lists(st.integers())},
+            optional={
+                "augment": st.sampled_from(["none", "paper"]) | st.lists(words, max_size=3),
+                "shape": st.lists(st.integers()),
+            },
         ),
         "partition": st.fixed_dictionaries(
             {"name": words}, optional={"clients": st.none() | st.integers(1, 10**6), "alpha": positive}
@@ -104,7 +111,12 @@ configs = st.fixed_dictionaries(
             },
         ),
         "local": st.fixed_dictionaries(
-            {}, optional={"batch": st.none() | st.just(0) | st.integers(1, 512), "lr": positive, "drop_last": st.booleans()}
+            {},
+            optional={
+                "batch": st.none() | st.just(0) | st.integers(1, 512),
+                "lr": positive,
+                "drop_last": st.booleans(),
+            },
         ),
         "runner": st.fixed_dictionaries({"name": words}, optional={"chunk": st.integers(1, 9)}),
         "faults": st.fixed_dictionaries(
@@ -144,7 +156,10 @@ def test_resolving_writes_every_default_out_and_changes_nothing() -> None:
     "sections",
     [
         {"algorithm": {"name": "fedsol", "proximal": {"name": "proximal", "mu": 0.1}}},
-        {"local": {"batch": 0}, "algorithm": {"name": "fedavg", "plus": ["fedsam", {"name": "server-adam", "lr": 0.1}]}},
+        {
+            "local": {"batch": 0},
+            "algorithm": {"name": "fedavg", "plus": ["fedsam", {"name": "server-adam", "lr": 0.1}]},
+        },
         {
             "data": {**tiny.TINY["data"], "groups": 3},
             "partition": {"name": "natural", "clients": 0},

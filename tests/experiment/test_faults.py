@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import tiny
 import torch
-from tiny import mistake
 from torch import Tensor
 
 import fedra
+import tiny
 from fedra.algorithms import ALGORITHMS, ENTRIES, fedavg, register
-from fedra.core.model import Output
+from fedra.core.model import Output, Weights
 from fedra.core.part import Algorithm, GradientFunction, GradientRule, Term
 from fedra.core.tree import Params
-from fedra.core.view import Upload, View
+from fedra.core.view import Server, Upload, View
 from fedra.errors import RunError
 from fedra.experiment import training
+from fedra.experiment.build import build
+from fedra.experiment.checkpoint import load_model
 from fedra.experiment.cohort import FaultRule, refusal
+from fedra.experiment.config import read
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
+from tiny import mistake
 
 pytestmark = pytest.mark.usefixtures("without_curves")
 
@@ -72,11 +75,6 @@ def registered() -> Iterator[None]:
         del ALGORITHMS._functions[name]
 
 
-def sizes() -> list[int]:
-    result = fedra.experiment.build.build(fedra.experiment.config.read(tiny.TINY))
-    return [result.job.clients.size(client) for client in range(4)]
-
-
 SIZES = {0: 19, 1: 14, 2: 14, 3: 43}
 
 
@@ -85,7 +83,8 @@ SIZES = {0: 19, 1: 14, 2: 14, 3: 43}
     [("toy-poison", "its update was not finite"), ("toy-bad-loss", "its loss was not finite at local step 0")],
 )
 def test_a_broken_update_is_left_out(tmp_path: Path, algorithm: str, reason: str) -> None:
-    fedra.run(tiny.table(algorithm={"name": algorithm, "below": 15}), out=tmp_path / "broken")
+    config = tiny.table(algorithm={"name": algorithm, "below": 15}, local={"batch": 0})
+    fedra.run(config, out=tmp_path / "broken")
     clients = tiny.lines(tmp_path / "broken" / "clients.jsonl")
     for line in clients:
         assert SIZES[line["client"]] == line["examples"]
@@ -95,7 +94,7 @@ def test_a_broken_update_is_left_out(tmp_path: Path, algorithm: str, reason: str
     for line in tiny.metrics(tmp_path / "broken"):
         assert (line["clients"], line["dropped"]) == (2, 2)
         assert line["accuracy"] is not None
-    model, _ = fedra.experiment.checkpoint.load_model(tmp_path / "broken" / "model.safetensors")
+    model, _ = load_model(tmp_path / "broken" / "model.safetensors")
     assert all(value.isfinite().all() for value in model.values())
 
 
@@ -120,7 +119,7 @@ class Meddling(SequentialRunner):
 
 
 def test_a_wrong_shape_is_refused() -> None:
-    built = fedra.experiment.build.build(fedra.experiment.config.read(tiny.TINY))
+    built = build(read(tiny.TINY))
     state = training.State.fresh(built.job)
     report = next(iter(training.rounds(built.job, Meddling(built.job, 1), training.Plan(1), state)))
     refused = {line["client"]: line["dropped"] for line in report.clients if "dropped" in line}
@@ -142,9 +141,6 @@ def test_a_wrong_shape_is_refused() -> None:
     ],
 )
 def test_refusals(change: dict[str, Any], told: str | None) -> None:
-    from fedra.core.model import Weights
-    from fedra.core.view import Server
-
     good = Upload({"head": torch.ones(2)}, {}, 5, 1, 1.0, {}, {})
     assert refusal(replace(good, **change), Server(Weights({"head": torch.zeros(2)}, {}), {})) == told
 
@@ -161,7 +157,9 @@ def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str],
     assert summary["status"] == "failed"
     assert summary["failure"] == told
     assert summary["chance_accuracy"] == 0.25
-    assert summary["rounds"] == len((out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else [])
+    assert summary["rounds"] == len(
+        (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
+    )
     assert "has failed: nothing is left to resume" in mistake(capsys, "run", "--resume", out)
     assert "has failed; --force replaces it" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
 
@@ -196,7 +194,7 @@ def test_a_deadline_leaves_out_the_large(tmp_path: Path) -> None:
 
 
 def test_faults_depend_on_the_seed_alone() -> None:
-    built = fedra.experiment.build.build(fedra.experiment.config.read(tiny.TINY))
+    built = build(read(tiny.TINY))
     rule = FaultRule(dropout=0.5)
     first = [rule.absent([0, 1, 2, 3], built.job, 5, attempt) for attempt in range(6)]
     assert first == [rule.absent([3, 1, 0, 2], built.job, 5, attempt) for attempt in range(6)]
@@ -205,7 +203,10 @@ def test_faults_depend_on_the_seed_alone() -> None:
     assert len(FaultRule(dropout=1.0).absent([0, 1], built.job, 0, 0)) == 2
 
 
-@pytest.mark.parametrize(("quorum", "answers", "enough"), [(0.5, 2, True), (0.5, 1, False), (0, 0, False), (0, 1, True), (1, 4, True), (1, 3, False)])
+@pytest.mark.parametrize(
+    ("quorum", "answers", "enough"),
+    [(0.5, 2, True), (0.5, 1, False), (0, 0, False), (0, 1, True), (1, 4, True), (1, 3, False)],
+)
 def test_quorum(quorum: float, answers: int, enough: bool) -> None:
     assert FaultRule(quorum=quorum).enough(answers, 4) is enough
 

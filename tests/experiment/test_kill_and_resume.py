@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-from tiny import call, mistake
 
 import fedra
+import tiny
 from fedra.errors import RunError
 from fedra.experiment import run as experiment
 from fedra.experiment.interrupt import Interruption
+from tiny import call, mistake
 
 TESTS = Path(__file__).parent.parent
 CONFIG = tiny.table(rounds=4, algorithm={"name": "moon", "plus": ["fedsam"]}, cohort={"fraction": 0.5})
@@ -235,9 +235,18 @@ def test_resuming_what_cannot_be(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"{}", b'{"round": -1, "server": "x", "clients": {}}', b'{"round": 1, "server": 5, "clients": {}}',
-     b'{"round": 1, "server": "x", "clients": []}', b'{"version": 2, "round": 1, "server": "x", "clients": {}}', b"\xff"],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"round": -1, "server": "x", "clients": {}}',
+        b'{"round": 1, "server": 5, "clients": {}}',
+        b'{"round": 1, "server": "x", "clients": []}',
+        b'{"version": 1, "round": 1, "server": "x", "clients": {}}',
+    ],
+)
 def test_a_damaged_manifest(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes) -> None:
     _half(tmp_path)
     (tmp_path / "checkpoint" / "manifest.json").write_bytes(content)

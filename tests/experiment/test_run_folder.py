@@ -8,10 +8,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-import tiny
 import torch
 
 import fedra
+import tiny
 from fedra.errors import ConfigError, RunError
 from fedra.experiment.checkpoint import load_model
 from fedra.experiment.folder import RunFolder
@@ -34,7 +34,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_files(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {
-        "config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "checkpoint", "curves.svg",
+        "config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors",
+        "checkpoint", "curves.svg",
     }  # fmt: skip
     assert not [path for path in finished.rglob("*") if path.suffix == ".tmp"]
     assert ElementTree.parse(finished / "curves.svg").getroot().tag.endswith("svg")

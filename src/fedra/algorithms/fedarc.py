@@ -1,6 +1,6 @@
 """FedArc: cross-entropy plus an angular-margin loss on class vectors that all clients share.
 
-"FedArc": federated learning with an ArcFace loss on aggregated class feature vectors, inside FedAvg.
+Tran et al., "Additive angular margin loss for federated learning in image classification", 2024.
 """
 
 from __future__ import annotations

@@ -1,0 +1,194 @@
+"""The switches under [diagnostics]: figures known by hand, finite in real runs, and no trace in the model."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedra
+import tiny
+import toy
+from fedra.algorithms import fedavg
+from fedra.analysis.diagnostics import ClassAccuracy, Divergence, Preservation, observers, with_proximal_diagnostics
+from fedra.core.batches import Examples, Schedule
+from fedra.core.evaluate import Counts
+from fedra.core.job import Job, LocalTraining
+from fedra.core.model import Model, Weights
+from fedra.core.view import Server, Upload
+from fedra.data.clients import OwnClients
+from fedra.errors import ConfigError
+from fedra.experiment import run as experiment
+
+
+@pytest.fixture(autouse=True)
+def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_curves", lambda *_: None)
+
+
+def upload(**delta: list[float]) -> Upload:
+    return Upload({name: torch.tensor(value) for name, value in delta.items()}, {}, 1, 1, 1.0, {}, {})
+
+
+NOBODY = Server(Weights({}, {}), {})
+
+
+def test_divergence_by_hand() -> None:
+    watch = Divergence()
+    watch.begin()
+    for delta in ([3.0, 4.0], [0.0, 0.0], [3.0, 0.0]):
+        assert watch.upload(0, upload(w=delta), NOBODY) == {}
+    assert watch.round(NOBODY, None) == {
+        "global_local_distance": pytest.approx((5 + 0 + 3) / 3),
+        "local_local_distance": pytest.approx((5 + 4 + 3) / 3),
+    }
+    watch.begin()
+    watch.upload(0, upload(w=[0.0, 2.0], b=[0.0]), NOBODY)
+    assert watch.round(NOBODY, None) == {"global_local_distance": 2.0, "local_local_distance": 0.0}
+
+
+def counts(*correct: float, examples: float = 10) -> Counts:
+    return Counts(torch.full((len(correct),), examples).double(), torch.tensor(correct).double(), 0.0)
+
+
+def test_forgetting_by_hand() -> None:
+    watch = ClassAccuracy()
+    assert watch.round(NOBODY, counts(5, 0)) == {"class_accuracy": [0.5, 0.0], "forgetting": 0.0}
+    assert watch.round(NOBODY, None) == {}
+    assert watch.round(NOBODY, counts(2, 8))["forgetting"] == pytest.approx((0.3 + 0) / 2)
+    assert watch.round(NOBODY, counts(4, 2))["forgetting"] == pytest.approx((0.1 + 0.6) / 2)
+    assert watch.round(NOBODY, counts(9, 9))["forgetting"] == 0
+
+
+def test_a_class_that_is_never_tested_has_no_accuracy() -> None:
+    both = Counts(torch.tensor([10.0, 0.0]).double(), torch.tensor([4.0, 0.0]).double(), 0.0)
+    assert ClassAccuracy().round(NOBODY, both) == {"class_accuracy": [0.4, None], "forgetting": 0.0}
+
+
+def test_forgetting_goes_on_after_a_resume() -> None:
+    past: list[dict[str, Any]] = [{"class_accuracy": [0.5, None]}, {"accuracy": None}, {"class_accuracy": [0.2, 0.8]}]
+    work = toy.job(fedavg())
+    (watch,) = observers(True, False, False, work, past)
+    assert watch.round(NOBODY, counts(4, 2))["forgetting"] == pytest.approx((0.1 + 0.6) / 2)
+
+
+def linear_job() -> Job:
+    """Logits are the inputs themselves; the test set has one example of each of three classes."""
+    module = toy.Net(torch.nn.Identity(), torch.nn.Linear(3, 3))
+    with torch.no_grad():
+        module.head.weight.copy_(torch.eye(3))  # type: ignore[operator,union-attr]
+        module.head.bias.zero_()  # type: ignore[operator,union-attr]
+    clients = OwnClients([Examples(torch.zeros(4, 3), torch.tensor([0, 0, 0, 1]))])
+    return Job(fedavg(), Model(module), clients, toy.LOCAL, 3, 0, Examples(torch.eye(3), torch.arange(3)))
+
+
+def test_preservation_by_hand() -> None:
+    """The client holds class 0 to three quarters and class 1 to one; its model says 0 for all but class 1."""
+    job = linear_job()
+    server = Server(job.model.weights(), {})
+    watch = Preservation(job)
+    watch.begin()
+    moved = {"head.weight": torch.zeros(3, 3), "head.bias": torch.zeros(3)}
+    moved["head.weight"][0, 2] = 2.0  # class 2 now looks like class 0
+    figures = watch.upload(0, Upload(moved, {}, 4, 1, 1.0, {}, {}), server)
+    assert figures == {
+        "local_accuracy": pytest.approx(2 / 3),
+        "in_local_accuracy": pytest.approx(0.75 * 1 + 0.25 * 1),
+        "out_local_accuracy": pytest.approx((0.25 * 1 + 0.75 * 1 + 1 * 0) / 2),
+    }
+    worse = {"head.weight": torch.zeros(3, 3), "head.bias": torch.tensor([0.0, 0.0, 9.0])}  # everything is class 2
+    figures = watch.upload(0, Upload(worse, {}, 4, 1, 1.0, {}, {}), server)
+    assert (figures["in_local_accuracy"], figures["out_local_accuracy"]) == (0.0, pytest.approx(0.5))
+    assert watch.round(server, None) == {
+        "accuracy_before": 1.0,
+        "local_accuracy_mean": pytest.approx(0.5),
+        "local_accuracy_std": pytest.approx(1 / 6),
+        "preservation": pytest.approx(-0.5),
+    }
+
+
+def test_preservation_needs_a_test_set() -> None:
+    from dataclasses import replace
+
+    with pytest.raises(ConfigError, match="preservation needs a test set"):
+        observers(False, True, False, replace(toy.job(fedavg()), test=None))
+
+
+FIGURES = {
+    "classes": ({"class_accuracy", "forgetting"}, set()),
+    "preservation": (
+        {"accuracy_before", "local_accuracy_mean", "local_accuracy_std", "preservation"},
+        {"local_accuracy", "in_local_accuracy", "out_local_accuracy"},
+    ),
+    "divergence": ({"global_local_distance", "local_local_distance"}, set()),
+    "proximal": (set(), {"proximal_loss", "proximal_cosine", "drift/body.1", "drift/head"}),
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plain")
+    experiment.run(tiny.table(), out=folder)
+    return folder
+
+
+@pytest.mark.parametrize("switch", FIGURES)
+def test_every_switch_adds_its_figures_and_nothing_else(tmp_path: Path, plain: Path, switch: str) -> None:
+    fedra.run(tiny.table(diagnostics={switch: True}), out=tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
+    for file, added in zip(("metrics.jsonl", "clients.jsonl"), FIGURES[switch], strict=True):
+        for line, base in zip(tiny.lines(tmp_path / file), tiny.lines(plain / file), strict=True):
+            assert line.keys() - base.keys() == added
+            assert all(line[name] == base[name] for name in base if name != "seconds")
+            for name in added:
+                values = line[name] if isinstance(line[name], list) else [line[name]]
+                assert all(math.isfinite(value) for value in values), (name, line)
+                assert name != "proximal_cosine" or -1 <= line[name] <= 1
+
+
+def test_figures_of_the_diagnosis() -> None:
+    """At the first step the client is where it started: no drift, no proximal loss, and no direction to compare."""
+    work = with_proximal_diagnostics(toy.job(fedavg(), local=LocalTraining(Schedule(1, None), lr=0.1)))
+    figures = toy.run(work, cohorts=((0,),)).uploads[0].figures
+    assert figures["proximal_loss"] == pytest.approx(0, abs=1e-12)
+    assert figures["drift/head"] == 0
+    assert math.isnan(figures["proximal_cosine"])
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "fedsol"},
+        {"name": "fedsol", "scope": "head", "radius": "adaptive"},
+        {"name": "fedsol", "proximal": {"name": "model-contrast"}},
+        {"name": "scaffold", "plus": ["fedsam"]},
+        {"name": "fedntd"},
+    ],
+)
+def test_the_diagnosis_leaves_every_algorithm_its_bits(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+    fedra.run(tiny.table(rounds=2, algorithm=algorithm), out=tmp_path / "plain")
+    fedra.run(tiny.table(rounds=2, algorithm=algorithm, diagnostics={"proximal": True}), out=tmp_path / "told")
+    assert tiny.record(tmp_path / "plain")["model"] == tiny.record(tmp_path / "told")["model"]
+    for line in tiny.lines(tmp_path / "told" / "clients.jsonl"):
+        assert line["proximal_cosine"] is None or -1.0001 <= line["proximal_cosine"] <= 1.0001
+
+
+def test_running_statistics_are_untouched_by_the_diagnosis() -> None:
+    plain = toy.run(toy.job(fedavg(), toy.conv()))
+    told = toy.run(with_proximal_diagnostics(toy.job(fedavg(), toy.conv())))
+    assert toy.same_bits(plain.params, told.params)
+    assert toy.same_bits(plain.server.weights.buffers, told.server.weights.buffers)
+
+
+def test_dropout_is_untouched_by_the_diagnosis() -> None:
+    def module() -> toy.Net:
+        net = toy.mlp()
+        net.body.append(torch.nn.Dropout(0.5))  # type: ignore[operator,union-attr]
+        return net
+
+    plain = toy.run(toy.job(fedavg(), module()))
+    told = toy.run(with_proximal_diagnostics(toy.job(fedavg(), module())))
+    assert toy.same_bits(plain.params, told.params)

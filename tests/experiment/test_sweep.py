@@ -1,0 +1,203 @@
+"""A sweep: the grid, its runs, and the tables made of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import tomli_w
+from rich.console import Console
+
+import tiny
+from fedra.errors import ConfigError
+from fedra.experiment import run as experiment
+from fedra.experiment.config import read
+from fedra.experiment.sweep import Cell, expand, read_grid, short, split_values, sweep
+from tiny import call, mistake
+
+pytestmark = pytest.mark.usefixtures("without_curves")
+SWEEP = """
+[sweep]
+seeds = 2
+local.lr = [0.1, 0.5]
+"algorithm.name" = ["fedavg", "moon"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = tomli_w.dumps(tiny.table(rounds=1))
+    Path("c.toml").write_text(text)
+    Path("swept.toml").write_text(text + SWEEP)
+
+
+def silent() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2, 3", ["1", "2", "3"]),
+        ("[1,2],[3]", ["[1,2]", "[3]"]),
+        ("{name='a', x=[1,2]},{name='b'}", ["{name='a', x=[1,2]}", "{name='b'}"]),
+        ("'a,b',c", ["'a,b'", "c"]),
+        ('"it\'s, so",d', ['"it\'s, so"', "d"]),
+        ("alone", ["alone"]),
+        ("", [""]),
+    ],
+)
+def test_values_are_split_outside_brackets_and_quotes(text: str, values: list[str]) -> None:
+    assert split_values(text) == values
+
+
+def test_the_grid_of_the_file_and_of_the_words() -> None:
+    config, grid = read_grid("swept.toml", ["rounds=2", "local.epochs=1,2", "algorithm.name=fedprox"])
+    assert grid == {"local.lr": [0.1, 0.5], "local.epochs": [1, 2]}  # a word with one value sets
+    assert (config.rounds, config.algorithm.name) == (2, "fedprox")
+    assert read_grid("swept.toml", ["local.lr=1,2"])[1]["local.lr"] == [1, 2]
+
+
+def test_points_and_seeds() -> None:
+    config, grid = read_grid("swept.toml", ["seed=5"])
+    points = expand(config, grid, 3, Path("out"))
+    assert [point.label for point in points] == ["0.1, fedavg", "0.1, moon", "0.5, fedavg", "0.5, moon"]
+    assert [seed for seed, _, _ in points[0].runs] == [5, 6, 7]
+    for point in points:
+        for seed, own, folder in point.runs:
+            assert own.seed == seed
+            assert (own.local.lr, own.algorithm.name) == tuple(value for _, value in point.settings)
+            assert folder.name == f"lr-{own.local.lr}_name-{own.algorithm.name}_seed-{seed}"
+    assert len({folder for point in points for _, _, folder in point.runs}) == 12
+
+
+def test_a_sweep_of_two_keys_is_tabulated() -> None:
+    cells = sweep("swept.toml", [], None, Path("out"), silent())
+    assert [len(cell.accuracies) for _, cell in cells] == [2] * 4
+    for point, cell in cells:
+        for accuracy, (_, _, folder) in zip(cell.accuracies, point.runs, strict=True):
+            assert accuracy == 100 * json.loads((folder / "summary.json").read_text())["final_accuracy"]
+    table = [line.strip("| ").split(" | ") for line in Path("out/table.md").read_text().splitlines()]
+    assert table[0] == ["local.lr \\ algorithm.name", "fedavg", "moon"]
+    assert table[1] == ["---", "---:", "---:"]
+    assert table[2:] == [
+        ["0.1", cells[0][1].text(), cells[1][1].text()],
+        ["0.5", cells[2][1].text(), cells[3][1].text()],
+    ]
+    rows = list(csv.DictReader(Path("out/table.csv").read_text().splitlines()))
+    assert [(row["local.lr"], row["algorithm.name"]) for row in rows] == [
+        ("0.1", "fedavg"),
+        ("0.1", "moon"),
+        ("0.5", "fedavg"),
+        ("0.5", "moon"),
+    ]
+    for row, (_, cell) in zip(rows, cells, strict=True):
+        assert float(row["mean"]) == pytest.approx(statistics.fmean(cell.accuracies), abs=1e-4)
+        assert float(row["deviation"]) == pytest.approx(statistics.pstdev(cell.accuracies), abs=1e-4)
+        assert (row["seeds"], row["failed"]) == ("2", "0")
+    records = json.loads(Path("out/cells.json").read_text())
+    assert records[1]["settings"] == {"local.lr": 0.1, "algorithm.name": "moon"}
+    assert records[1]["runs"] == ["lr-0.1_name-moon_seed-0", "lr-0.1_name-moon_seed-1"]
+    assert records[1]["accuracies"] == list(cells[1][1].accuracies)
+    ElementTree.parse("out/sweep.svg")
+
+
+def test_one_key_and_no_key(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown, _ = call(capsys, "sweep", "c.toml", "local.epochs=1,2,3", "--out", "one")
+    assert code == 0
+    assert "3 runs, 0 of them finished before" in shown
+    assert "tables and pictures in one" in shown
+    assert len(Path("one/table.md").read_text().splitlines()) == 5
+    ElementTree.parse("one/sweep.svg")
+    assert call(capsys, "sweep", "c.toml", "--seeds", "2", "--out", "none")[0] == 0
+    assert "base_seed-1" in {path.name for path in Path("none").iterdir()}
+    assert Path("none/table.md").read_text().splitlines()[2].startswith("| all | ")
+
+
+def test_finished_runs_are_not_run_again_and_half_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["local.lr=0.1,0.2,0.3", "rounds=2"]
+    whole = sweep("c.toml", words, 1, Path("whole"), silent())
+    sweep("c.toml", words, 1, Path("out"), silent())
+    for name in ("lr-0.2_seed-0", "lr-0.3_seed-0"):
+        (Path("out") / name / "summary.json").unlink()
+    (Path("out") / "lr-0.3_seed-0" / "config.toml").unlink()
+    called: list[tuple[str, str]] = []
+    real = {name: getattr(experiment, name) for name in ("run", "resume")}
+
+    def note(name: str) -> Any:
+        def go(*words: Any, **more: Any) -> Any:
+            called.append((name, Path(more.get("out", words[0])).name))
+            return real[name](*words, **more)
+
+        return go
+
+    for name in real:
+        monkeypatch.setattr(experiment, name, note(name))
+    again = sweep("c.toml", words, 1, Path("out"), silent())
+    assert called == [("resume", "lr-0.2_seed-0"), ("run", "lr-0.3_seed-0")]
+    assert [cell for _, cell in again] == [cell for _, cell in whole]
+
+
+def test_a_failed_run_counts_at_chance_and_the_sweep_goes_on() -> None:
+    console = silent()
+    cells = sweep("c.toml", ["local.lr=1e9,0.1", "rounds=3"], 2, Path("out"), console)
+    assert cells[0][1] == Cell((25.0, 25.0), 2)
+    assert cells[0][1].text() == "25.00(0.00), 2 failed"
+    assert cells[1][1].failed == 0
+    assert console.file.getvalue().count("failed: the run diverged") == 2  # type: ignore[attr-defined]
+    assert "25.00(0.00), 2 failed" in Path("out/table.md").read_text()
+    assert sweep("c.toml", ["local.lr=1e9,0.1", "rounds=3"], 2, Path("out"), silent())[0][1].failed == 2
+
+
+def test_cells_as_papers_print_them() -> None:
+    assert Cell((60.0, 61.0, 62.0), 0).text() == "61.00(0.82)"
+    assert Cell((60.123,), 0).text() == "60.12"
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("local.epoch=1,2", "has no key 'local.epoch'"),
+        ("model.widht=1,2", "the model 'mlp' has no field 'widht'"),
+        ("algorithm.mu=0.1,0.2", "the algorithm 'fedavg' has no field 'mu'"),
+        ("algorithm.name=fedavg,fedprux", "there is no algorithm 'fedprux': did you mean 'fedprox'?"),
+        ("data.name=synthetic,syntetic", "there is no dataset 'syntetic'"),
+        ("partition.clients=2,-1", "cannot use partition.clients = -1"),
+        ("runner.name=sequential,stackd", "there is no runner 'stackd'"),
+        ("local.lr=0.1,0.1", "2 points of the grid would share the folder 'momentum-0.1_lr-0.1_seed-0'"),
+        ("seed=1,2", "a sweep cannot vary 'seed'"),
+        ("local.lr", "is not of the form key=a,b,c"),
+    ],
+)
+def test_a_mistake_is_found_before_any_run_starts(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
+    assert told in mistake(capsys, "sweep", "c.toml", "local.momentum=0.1,0.2", word, "--out", "out")
+    assert not Path("out").exists()
+
+
+def test_a_folder_of_another_sweep_is_not_mixed_in() -> None:
+    sweep("c.toml", ["local.lr=0.1,0.2"], 1, Path("out"), silent())
+    with pytest.raises(ConfigError, match="was made with another configuration: choose another folder with --out"):
+        sweep("c.toml", ["local.lr=0.1,0.2", "rounds=2"], 1, Path("out"), silent())
+    more = sweep("c.toml", ["local.lr=0.1,0.3", "runner={name='sequential', threads=2}"], 1, Path("out"), silent())
+    assert len(more) == 2  # where it runs does not matter
+
+
+def test_tables_as_values() -> None:
+    word = "algorithm={name='fedprox', mu=0.1},{name='fedavg', plus=['fedsam', {name='clip', norm=1.0}]}"
+    config, grid = read_grid("c.toml", [word])
+    points = expand(config, grid, 1, Path("out"))
+    assert short(grid["algorithm"][0]) == "fedprox(mu=0.1)"
+    assert points[0].runs[0][1].algorithm.settings == {"mu": 0.1}
+    assert points[0].runs[0][2].name == "algorithm-fedprox-mu=0.1_seed-0"
+    assert points[1].runs[0][1].algorithm.plus[1] == {"name": "clip", "norm": 1.0}
+
+
+def test_a_plain_run_ignores_the_grid(tmp_path: Path) -> None:
+    assert len(experiment.run(read("swept.toml")).metrics) == 1
