@@ -45,9 +45,16 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 }
 
 
+def relative(left: Params, right: Params) -> float:
+    return max(distance({n: v}, {n: right[n]}) / max(1.0, float(v.abs().max())) for n, v in left.items())
+
+
 def difference(one: History, other: History) -> float:
-    """The largest difference in anything: weights, buffers, memories, uploads and their figures."""
-    found = [distance(one.params, other.params)]
+    """The largest difference in anything: weights, buffers, memories, uploads and their figures.
+
+    Values above one are compared relative to the largest of their tensor.
+    """
+    found = [relative(one.params, other.params)]
     assert one.memory.keys() == other.memory.keys()
     pairs = [(one.memory[client], other.memory[client]) for client in one.memory]
     pairs += [(one.server.weights.buffers, other.server.weights.buffers)]
@@ -55,12 +62,12 @@ def difference(one: History, other: History) -> float:
         facts = [(u.examples, u.steps, u.effective_steps, u.broken_step) for u in (left, right)]
         assert facts[0] == facts[1]
         assert list(left.figures) == list(right.figures)
-        found += [abs(value - right.figures[name]) for name, value in left.figures.items()]
+        found += [abs(value - right.figures[name]) / max(1, abs(value)) for name, value in left.figures.items()]
         pairs += [(left.delta, right.delta), (left.buffers, right.buffers), (left.extras, right.extras)]
     for mine, theirs in pairs:
         flat, reference = tree.flatten(mine), tree.flatten(theirs)
         assert list(flat) == list(reference)
-        found += [distance(flat, reference)] if flat else []
+        found += [relative(flat, reference)] if flat else []
     return max(found)
 
 

@@ -1,6 +1,6 @@
 """FedArc: cross-entropy plus an angular-margin loss on class vectors that all clients share.
 
-Tran et al., "Additive angular margin loss for federated learning in image classification", 2024.
+Tran et al., "Additive angular margin loss for federated learning in image classification".
 """
 
 from __future__ import annotations

@@ -127,11 +127,15 @@ class ProximalDiagnosis(GradientRule):
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         update = inner(params)
-        proximal = view.gradient([self.term], params)
+        device = view.batch.inputs.device
+        # Passes of our own must not move the stream that dropout layers draw from.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            proximal = view.gradient([self.term], params)
+            loss = view.value(self.term, params)
         with torch.no_grad():
             length = tree.norm(proximal)
             cosine = tree.dot(update, proximal) / (length * tree.norm(update)).clamp(min=NOISE**2)
-            view.log("proximal_loss", view.value(self.term, params))
+            view.log("proximal_loss", loss)
             view.log("proximal_cosine", torch.where(length > NOISE, cosine, torch.nan))
             drift = DriftRadius().drift(params, view, tuple(update))
             for layer in dict.fromkeys(name.rpartition(".")[0] for name in drift):
