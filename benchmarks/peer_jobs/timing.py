@@ -21,4 +21,4 @@ def copies(weights: Iterable[Tensor]) -> list[Tensor]:
 def must_differ(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
     """Refuse to time a job that trained nothing: some libraries go on when every client failed."""
     if len(before) != len(after) or all(old.equal(new) for old, new in zip(before, after, strict=True)):
-        raise SystemExit("the job trained nothing, so that its time means nothing: see its log")
+        raise RuntimeError("the job trained nothing, so that its time means nothing: see its log")

@@ -80,7 +80,7 @@ class Job:
         if all(type(part).init_params is Part.init_params for part in parts.values()):
             return weights
         some = self.clients[0]
-        ready = self.model.ready(some.transform.prepare(some.inputs[:1].to(self.model.device)))
+        ready = self.model.ready(some.transform.prepare(some.inputs[:2].to(self.model.device)))
         with torch.no_grad():
             features = self.model.output(weights, ready).features.shape[1]
         brought = {
