@@ -125,6 +125,8 @@ def _execute(
         finally:
             if folder:
                 folder.close()
+    if folder:
+        folder.checkpoint.save(state)
     summary = _summary(config, built, metrics, seconds)
     if job.algorithm.personalise is not None:
         summary |= _personalise(config, job, state, folder)
@@ -132,7 +134,6 @@ def _execute(
     if folder:
         about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
         save_model(folder.path / "model.safetensors", weights, about)
-        folder.checkpoint.save(state)
         _curves(folder, metrics, title)
         folder.write_summary(summary)
     return RunResult(job.model.module_with(weights), metrics, summary, folder.path if folder else None)
