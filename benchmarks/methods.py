@@ -1,7 +1,7 @@
 """What each method costs: the time of its round against FedAvg's.
 
-The CNN on 2 clients x 600 images of 1 x 28 x 28, batch 50, five local epochs, no augmentation, sequential, one
-thread. All methods take turns in one process, after a round that gives every client its memory.
+The CNN on one client's 600 images of 1 x 28 x 28, batch 50, five local epochs, no augmentation, sequential, one
+thread. All methods take turns in one process, after a round that gives the client its memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGETS = {
 def measure(quick: bool) -> list[Row]:
     """Round time of every registered algorithm at its defaults; FedSoL for both of its scopes."""
     torch.set_num_threads(1)
-    work, epochs = (Work(1, 10, 10), 1) if quick else (Work(2, 600, 50), EPOCHS)
+    work, epochs = (Work(1, 10, 10), 1) if quick else (Work(1, 600, 50), EPOCHS)
     recipes = {name: ALGORITHMS[name]() for name in ALGORITHMS if name != "fedsol"}
     recipes |= {f"fedsol, {scope}": ALGORITHMS["fedsol"](scope=scope) for scope in ("head", "all")}
     rivals = {name: Federation(cnn_job(work, recipe, epochs), "sequential") for name, recipe in recipes.items()}

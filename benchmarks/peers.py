@@ -58,7 +58,11 @@ def _python(name: str) -> Path:
 def _seconds(name: str, quick: bool) -> list[float] | None:
     """Seconds of each round after the first, or None if the job failed."""
     peer = PEERS.get(name)
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(cores())] if peer and peer.torchrun else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(cores())]
+        if peer and peer.torchrun
+        else []
+    )
     sizes = ["--rounds", "3" if quick else "6", "--workers", str(cores()), *(["--quick"] if quick else [])]
     command = [str(_python(name)), *launcher, "-m", "peer_jobs", name, *sizes]
     # Ray's workers find the job's modules by PYTHONPATH; no library should report home during a benchmark.
@@ -88,6 +92,8 @@ def measure(quick: bool) -> list[Row]:
                 found.pop(name)
             else:
                 found[name] += seconds
+    if US not in found:
+        sys.exit(f"{US}'s own job failed, so that there is nothing to compare with")
     timings = Timings(found)
     return [
         Row(f"{name} against {US}, round time", timings.ratio(name, US), note=timings.note(name, US))

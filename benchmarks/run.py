@@ -5,13 +5,14 @@ Rows of benchmarks that were not run stay in the table as long as the machine an
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from measure import FOLDER, Row, announce, machine, parser
+from measure import FOLDER, Row, machine
 
 NAMES = ("engine", "stacked", "methods", "scale", "partitions", "startup", "losses", "peers")
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
@@ -50,7 +51,8 @@ def _line(name: str, row: Row) -> str:
 
 def main() -> None:
     """The command line."""
-    options = parser(__doc__)
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="tiny sizes: checks that all run, measures nothing")
     options.add_argument("names", nargs="*", metavar="NAME", help=f"which to run, of {', '.join(NAMES)}; all if none")
     options.add_argument(
         "--markdown", type=Path, help="the page to write to; benchmarks/README.md, or none with --quick"
@@ -59,7 +61,6 @@ def main() -> None:
     unknown = [name for name in given.names if name not in NAMES]
     if unknown:
         sys.exit(f"there is no benchmark '{unknown[0]}': choose among {', '.join(NAMES)}")
-    announce()
     results = {name: run(name, given.quick) for name in given.names or NAMES}
     failed = [name for name, rows in results.items() if rows is None]
     found = {name: rows for name, rows in results.items() if rows is not None}

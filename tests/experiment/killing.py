@@ -62,7 +62,7 @@ def main(out: Path, algorithm: str, trials: int) -> None:
     kills = 0
     for trial in range(trials):
         folder = out / f"trial-{trial}"
-        while not attempt(folder, algorithm, chance.uniform(0, 0.5) * usual):
+        while not attempt(folder, algorithm, chance.uniform(0.05, 0.9) * usual):
             kills += 1
     print(f"kills {kills}")
 
