@@ -26,7 +26,11 @@ class DataError(FedraError):
 
 
 class RunError(FedraError):
-    """A run that cannot go on: it diverged, lost its quorum, or its folder is damaged."""
+    """A run that cannot go on here: its folder is damaged, or its workers die."""
+
+
+class RunFailed(RunError):
+    """A run that came to a bad end, and would again: it diverged, or its clients do not answer."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -43,6 +43,8 @@ class Built:
 def build(config: Config) -> Built:
     """The job a configuration describes. Mistakes are found before any data are read where that is possible."""
     algorithm = build_algorithm(config.algorithm)
+    if config.faults.straggler and config.faults.deadline is None:
+        raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
     local = local_training(config.local)
     if algorithm.counts_steps:
         local.at(0).effective_steps(1)  # an optimiser without it is refused before any client trains

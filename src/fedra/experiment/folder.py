@@ -42,19 +42,17 @@ class RunFolder:
         """Whether nothing is left to do: the run came to its end, or failed."""
         return (self.path / "summary.json").exists()
 
-    def create(self, config: Config, force: bool) -> None:
-        """Make the folder for a new run; an existing run is only replaced with `force`."""
+    def refuse(self) -> None:
+        """Refuse a folder that holds a run already."""
+        if (self.path / "config.toml").exists():
+            begun = f"was begun: continue it with --resume {self.path}"
+            how = self.ending() if self.finished else begun
+            raise ConfigError(f"the run in '{self.path}' {how}; --force replaces it, --out chooses another folder")
+
+    def create(self, config: Config) -> None:
+        """Make the folder for a new run; what an older run left there goes."""
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"'{self.path}' is a file: choose a folder with --out")
-        if (self.path / "config.toml").exists():
-            if not force:
-                begun = f"was begun: continue it with --resume {self.path}"
-                how = self.ending() if self.finished else begun
-                raise ConfigError(f"the run in '{self.path}' {how}; --force replaces it, --out chooses another folder")
-            for name in FILES:
-                (self.path / name).unlink(missing_ok=True)
-            for name in FOLDERS:
-                shutil.rmtree(self.path / name, ignore_errors=True)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -62,6 +60,10 @@ class RunFolder:
             raise ConfigError(
                 f"the folder '{self.path}' cannot be made ({reason}): choose another with --out"
             ) from None
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for name in FOLDERS:
+            shutil.rmtree(self.path / name, ignore_errors=True)
         write_atomically(self.path / "config.toml", configuration.write(config).encode())
 
     def config(self) -> Config:

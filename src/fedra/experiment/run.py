@@ -24,7 +24,7 @@ from fedra.core.job import Job
 from fedra.core.model import Model
 from fedra.core.part import Algorithm
 from fedra.data.clients import OwnClients
-from fedra.errors import ConfigError, RunError
+from fedra.errors import ConfigError, RunError, RunFailed
 from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
 from fedra.experiment.build import Built, build, build_runner, local_training, resolved
@@ -66,11 +66,12 @@ def run(
 ) -> RunResult:
     """Run a configuration (an object, a dict or a TOML file); with `out`, keep its record in that folder."""
     checked = resolved(config if isinstance(config, Config) else configuration.read(config))
+    folder = None if out is None else RunFolder(out)
+    if folder and not force:
+        folder.refuse()
     built = build(checked)
-    folder = None
-    if out is not None:
-        folder = RunFolder(out)
-        folder.create(checked, force)
+    if folder:
+        folder.create(checked)
     return _execute(checked, built, folder, State.fresh(built.job), console)
 
 
@@ -118,7 +119,7 @@ def _execute(
                             saved = time.monotonic()
         except KeyboardInterrupt:
             raise Interrupted(_interrupted(folder, state)) from None
-        except RunError as error:
+        except RunFailed as error:
             if folder:
                 folder.write_summary(_summary(config, built, metrics, seconds, failure=str(error)))
             raise

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedra.errors import ConfigError, RunError, nearest
+from fedra.errors import ConfigError, RunFailed, nearest
 from fedra.experiment import config as configuration
 from fedra.experiment import run as experiment
 from fedra.experiment.build import resolved
@@ -198,9 +198,7 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
                 experiment.resume(folder, console=console)
             else:
                 experiment.run(config, out=folder, console=console)
-        except experiment.Interrupted:
-            raise
-        except RunError as error:
+        except RunFailed as error:
             console.print(f"failed: {error}", highlight=False, markup=False)  # its summary says so; the sweep goes on
 
 

@@ -16,7 +16,7 @@ from fedra.core.job import Job
 from fedra.core.round import Fold, broadcast, init_server
 from fedra.core.tree import Tree
 from fedra.core.view import Server, Upload
-from fedra.errors import RunError
+from fedra.errors import RunFailed
 from fedra.experiment.cohort import CohortRule, FaultRule, refusal
 from fedra.runners.base import Runner
 
@@ -140,7 +140,7 @@ def _train(
                 line.setdefault("dropped", "its round was repeated, because too few clients answered")
             return server, {c: m for c, m in memory.items() if m}, failed + lines, examples
         failed += lines
-    raise RunError(_under_quorum(plan.faults, state.round, failed))
+    raise RunFailed(_under_quorum(plan.faults, state.round, failed))
 
 
 def _line(
@@ -181,7 +181,7 @@ def _metrics(
 def _check(server: Server, round: int) -> None:
     broken = [name for name, value in server.weights.params.items() if not torch.isfinite(value).all()]
     if broken:
-        raise RunError(
+        raise RunFailed(
             f"the run diverged in round {round + 1}: the averaged parameter '{broken[0]}' is not finite although "
             "every client's update was; lower the server's learning rate or local.lr"
         )
