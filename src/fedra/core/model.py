@@ -103,7 +103,8 @@ class Model:
     def format(self, value: Tensor) -> Tensor:
         """Images and convolution kernels in channels-last, all else as it is."""
         if self.channels_last and value.dim() == 4:
-            return value.contiguous(memory_format=torch.channels_last)
+            # Not `contiguous`, which takes one channel for channels-last whatever its strides say.
+            return value.to(memory_format=torch.channels_last)
         return value
 
     def ready(self, inputs: Tensor) -> Tensor:

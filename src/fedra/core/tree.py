@@ -61,14 +61,19 @@ def dot(left: Params, right: Params) -> Tensor:
 
 def norm(values: Params) -> Tensor:
     """The Euclidean norm of all entries together."""
-    return torch.stack([value.square().sum() for value in values.values()]).sum().sqrt()
+    lengths = [torch.linalg.vector_norm(value) for value in values.values()]
+    total: Tensor = torch.linalg.vector_norm(torch.stack(lengths))
+    return total
 
 
 def is_finite(values: Params) -> bool:
-    """Whether every entry is a number; one look at the device for the whole tree."""
+    """Whether every entry is a number, by one sum each and one look at the device for the whole tree.
+
+    Entries so large that their sum overflows count as not finite too.
+    """
     if not values:
         return True
-    return bool(torch.stack([value.isfinite().all() for value in values.values()]).all())
+    return bool(torch.stack([value.sum() for value in values.values()]).isfinite().all())
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Params:
