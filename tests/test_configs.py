@@ -10,8 +10,8 @@ import pytest
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
 from fedra.errors import ConfigError
-from fedra.experiment.build import build_algorithm
 from fedra.experiment.config import Config, Named
+from fedra.experiment.naming import build_algorithm
 from fedra.experiment.sweep import Point, expand, read_grid
 from fedra.models import MODELS
 from fedra.registry import Registry

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedra.experiment import config as configuration
-from fedra.experiment.build import build_algorithm
+from fedra.experiment.naming import build_algorithm
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

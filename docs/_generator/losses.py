@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 
 from _generator.markdown import NOTICE, block, fields_table, lead, prose, table
-from fedra.experiment.build import part_fields
+from fedra.experiment.naming import part_fields
 from fedra.losses import LOSSES
 from fedra.losses.picture import draw
 

@@ -27,7 +27,7 @@ from fedra.core.model import Model
 from fedra.core.part import KNOWN, Algorithm, Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
 from fedra.core.round import broadcast, init_server
 from fedra.data.clients import OwnClients
-from fedra.experiment.build import part_fields
+from fedra.experiment.naming import part_fields
 from fedra.losses.base import AngularLoss
 from fedra.registry import fields
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.tree import Tree
 
 from fedra.core.part import KNOWN, Algorithm, Part
 from fedra.errors import ConfigError, nearest
-from fedra.experiment.build import part_fields
+from fedra.experiment.naming import part_fields
 from fedra.registry import Field, Registry, fields
 
 
@@ -42,7 +43,7 @@ def lines_of_code() -> Table:
     for name, count in counts.items():
         table.add_row(name, str(count))
     table.add_section()
-    table.add_row(f"{len(counts)} files, median", str(sorted(counts.values())[len(counts) // 2]))
+    table.add_row(f"{len(counts)} files, median", f"{statistics.median(counts.values()):g}")
     return table
 
 

@@ -158,7 +158,8 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
 
     from fedra.catalogue import anatomy
     from fedra.experiment import config as configuration
-    from fedra.experiment.build import build_algorithm, resolved
+    from fedra.experiment.build import resolved
+    from fedra.experiment.naming import build_algorithm
 
     checked = resolved(configuration.read(config, overrides or ()))
     console = Console()

@@ -59,16 +59,12 @@ def test_contract(name: str, shape: tuple[int, ...], settings: dict[str, Any]) -
 def test_every_weight_learns(name: str, shape: tuple[int, ...], settings: dict[str, Any]) -> None:
     model = build(name, shape, 5, seed=1, **settings)
     model(example(shape)).logsumexp(1).sum().backward()
-    still = [
-        name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()
-    ]
+    still = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert still == []
 
 
 @each_variant
-def test_precision_and_memory_order_do_not_matter(
-    name: str, shape: tuple[int, ...], settings: dict[str, Any]
-) -> None:
+def test_precision_and_memory_order_do_not_matter(name: str, shape: tuple[int, ...], settings: dict[str, Any]) -> None:
     model, inputs = build(name, shape, 5, seed=1, **settings), example(shape)
     single = model(inputs)
     double = model.double()(inputs.double())
@@ -81,9 +77,7 @@ def test_precision_and_memory_order_do_not_matter(
 
 
 @each_variant
-def test_vmap_over_stacked_parameters_is_the_loop(
-    name: str, shape: tuple[int, ...], settings: dict[str, Any]
-) -> None:
+def test_vmap_over_stacked_parameters_is_the_loop(name: str, shape: tuple[int, ...], settings: dict[str, Any]) -> None:
     models = [build(name, shape, 5, seed=seed, **settings).double() for seed in range(3)]
     inputs = torch.stack([example(shape).double() * (1 + k) for k in range(3)])
     together = stacked_forward(models, inputs)

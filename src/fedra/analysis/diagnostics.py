@@ -18,7 +18,7 @@ from fedra.core.part import GradientFunction, GradientRule, Term
 from fedra.core.tree import Params
 from fedra.core.view import Server, Upload, View
 from fedra.errors import ConfigError
-from fedra.parts.gradient import DriftRadius, Perturb
+from fedra.parts.gradient import AlsoDescend, DriftRadius, Perturb
 from fedra.parts.objective import Distillation
 
 NOISE = 1e-6
@@ -65,7 +65,9 @@ class Preservation:
     def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
         if self._before is None or self._before[0] is not before:
             self._before = (before, self._count(before.weights.params, before.weights.buffers).accuracy)
-        counts = self._count(tree.add(before.weights.params, upload.delta), upload.buffers)
+        counts = self._count(
+            tree.add(before.weights.params, upload.delta), {**before.weights.buffers, **upload.buffers}
+        )
         labels = self.job.clients[client].targets
         share = torch.bincount(labels, minlength=self.job.classes).double() / len(labels)
         known = counts.class_accuracy.nan_to_num()
@@ -123,6 +125,7 @@ class ProximalDiagnosis(GradientRule):
     """
 
     term: Term = Distillation()  # noqa: RUF009  (frozen)
+    radius: DriftRadius = DriftRadius()  # noqa: RUF009  (frozen)
     formula: ClassVar[str] = "g -> g;  logs P(w), cos(g, grad P(w)), mean Lambda per layer"
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
@@ -137,7 +140,7 @@ class ProximalDiagnosis(GradientRule):
             cosine = tree.dot(update, proximal) / (length * tree.norm(update)).clamp(min=NOISE**2)
             view.log("proximal_loss", loss)
             view.log("proximal_cosine", torch.where(length > NOISE, cosine, torch.nan))
-            drift = DriftRadius().drift(params, view, tuple(update))
+            drift = self.radius.drift(params, view, tuple(update))
             for layer in dict.fromkeys(name.rpartition(".")[0] for name in drift):
                 own = [value.flatten() for name, value in drift.items() if name.rpartition(".")[0] == layer]
                 view.log(f"drift/{layer}", torch.cat(own).mean())
@@ -145,9 +148,15 @@ class ProximalDiagnosis(GradientRule):
 
 
 def with_proximal_diagnostics(job: Job) -> Job:
-    """The job with the diagnosis around all its gradient rules, of the term it perturbs along (or of FedSoL's)."""
-    along = [rule.along for rule in job.algorithm.gradient if isinstance(rule, Perturb) and rule.along is not None]
-    diagnosis = ProximalDiagnosis(along[0]) if along else ProximalDiagnosis()
+    """The job with the diagnosis around all its gradient rules, of the term they perturb along or descend too (of
+    FedSoL's own if there is none), its drift normalised as theirs.
+    """
+    parts = list(job.algorithm.every_part())
+    along = [rule.along for rule in parts if isinstance(rule, Perturb) and rule.along is not None]
+    along += [rule.term for rule in parts if isinstance(rule, AlsoDescend)]
+    radii = [part for part in parts if isinstance(part, DriftRadius)]
+    diagnosis = ProximalDiagnosis(*along[:1]) if along else ProximalDiagnosis()
+    diagnosis = replace(diagnosis, radius=radii[0]) if radii else diagnosis
     return replace(job, algorithm=replace(job.algorithm, gradient=(diagnosis, *job.algorithm.gradient)))
 
 

@@ -34,4 +34,3 @@ def load(name: str, *, root: Path | str | None = None, **settings: Any) -> Datas
         reason = f"{error.filename or folder}: {error.strerror or error}"
         raise DataError(f"the dataset '{name}' cannot be read ({reason}): check the file's rights") from error
     return dataset
-

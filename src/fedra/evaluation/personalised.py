@@ -15,6 +15,7 @@ from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.part import Personaliser
 from fedra.core.random import key
+from fedra.core.round import broadcast
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 from fedra.data.partition import aligned_test
@@ -47,7 +48,12 @@ def personal_job(job: Job, personaliser: Personaliser, rounds: int) -> Job:
 
 
 def personalised(
-    job: Job, make_runner: Callable[[Job], Runner], server: Server, memory: Callable[[int], Tree], rounds: int
+    job: Job,
+    make_runner: Callable[[Job], Runner],
+    server: Server,
+    memory: Callable[[int], Tree],
+    rounds: int,
+    on_client: Callable[[], None] = lambda: None,
 ) -> Personalised:
     """Let every client make its own model of the server's final one, and test both."""
     personaliser = job.algorithm.personalise
@@ -61,12 +67,15 @@ def personalised(
     try:
         cohort = range(len(job.clients))
         start = {client: {kept: memory(client).get(kept, {})} for client in cohort if memory(client).get(kept)}
-        results = runner.train(rounds, server.weights, {}, cohort, lambda client: start.get(client, {}))
+        received = broadcast(own_job.algorithm, server)
+        results = runner.train(rounds, server.weights, received, cohort, lambda client: start.get(client, {}))
         for result in results:
+            on_client()
             test = _aligned(job, result.client)
             params = tree.add(server.weights.params, result.upload.delta)
+            buffers = {**server.weights.buffers, **result.upload.buffers}
             private: Params = result.memory.get(kept, {})
-            own[result.client] = _accuracy(job, Weights({**params, **private}, result.upload.buffers), test)
+            own[result.client] = _accuracy(job, Weights({**params, **private}, buffers), test)
             shared[result.client] = _accuracy(job, server.weights, test)
     finally:
         runner.close()

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass
-from dataclasses import fields as dataclass_fields
-from typing import Any, get_args, get_type_hints
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from fedra.algorithms import ALGORITHMS
 from fedra.core.batches import Examples, Schedule
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
-from fedra.core.part import KNOWN, Algorithm, Part
 from fedra.core.random import key
 from fedra.data import DATASETS, Dataset, load, transform_for
 from fedra.data.clients import PooledClients
 from fedra.data.partition import PARTITIONS, split
-from fedra.errors import ConfigError, nearest
+from fedra.errors import ConfigError
 from fedra.experiment import config as configuration
 from fedra.experiment.config import Config
-from fedra.losses import LOSSES
-from fedra.losses.base import AngularLoss
+from fedra.experiment.naming import build_algorithm, with_defaults, written_out
 from fedra.models import MODELS, with_projection
 from fedra.models import build as build_model
-from fedra.registry import Field, checked, fields
 from fedra.runners import RUNNERS, Runner
 
 
@@ -105,111 +97,13 @@ def build_runner(config: Config, job: Job) -> Runner:
     return runner
 
 
-def build_algorithm(section: configuration.Algorithm) -> Algorithm:
-    """The algorithm with all its parts."""
-    algorithm = _algorithm(section.name, section.settings)
-    for extra in section.plus:
-        algorithm = algorithm.plus(_named(extra, "algorithm.plus"))
-    return algorithm
-
-
-def _algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
-    owner = f"the algorithm '{name}'"
-    recipe = _recipe(name)
-    result = recipe(**checked(owner, fields(recipe), settings, _to_part))
-    if not isinstance(result, Algorithm):
-        raise ConfigError(f"{owner} returned a {type(result).__name__}: it must return a fedra Algorithm")
-    return result
-
-
-def _recipe(name: str) -> Callable[..., Any]:
-    return _import(name) if ":" in name else ALGORITHMS[name]
-
-
-def _import(path: str) -> Callable[..., Any]:
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"the algorithm '{path}' cannot be imported ({error}): put its folder on PYTHONPATH"
-        ) from None
-    if not callable(found):
-        raise ConfigError(f"'{path}' is no function: name a function that returns an Algorithm")
-    return found  # type: ignore[no-any-return]
-
-
-def _to_part(field: Field, value: Any) -> Any:
-    """A field that wants a part may be given the part's name, or a table with its name and fields."""
-    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if inspect.isclass(kind)]
-    if any(issubclass(kind, AngularLoss) for kind in kinds) and isinstance(value, str | Mapping):
-        return _loss(value, field.name)
-    wanted = [kind for kind in kinds if issubclass(kind, Part)]
-    if not wanted or not isinstance(value, str | Mapping):
-        return value
-    part = _named(value, field.name)
-    if not isinstance(part, tuple(wanted)):
-        kind = wanted[0].__name__
-        raise ConfigError(f"'{_name(value, field.name)}' is no {kind} and cannot be the field '{field.name}'")
-    return part
-
-
-def _named(value: str | Mapping[str, Any], where: str) -> Part | Algorithm:
-    """The part or algorithm of that name."""
-    name = _name(value, where)
-    settings = {} if isinstance(value, str) else {k: v for k, v in value.items() if k != "name"}
-    if name in ALGORITHMS or ":" in name:
-        return _algorithm(name, settings)
-    if name not in KNOWN:
-        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*KNOWN, *ALGORITHMS])}")
-    kind = KNOWN[name]
-    return kind(**checked(f"the part '{name}'", part_fields(kind), settings, _to_part))
-
-
-def _loss(value: str | Mapping[str, Any], where: str) -> AngularLoss:
-    """The margin loss of that name."""
-    name = _name(value, where)
-    settings = {} if isinstance(value, str) else {k: v for k, v in value.items() if k != "name"}
-    kind = LOSSES[name]
-    loss: AngularLoss = kind(**checked(f"the loss '{name}'", part_fields(kind), settings))
-    return loss
-
-
-def _name(value: str | Mapping[str, Any], where: str) -> str:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value.get("name"), str):
-        raise ConfigError(f"{where}: a part is given by its name, such as {{ name = 'proximal', mu = 0.1 }}")
-    return str(value["name"])
-
-
-def part_fields(kind: Any) -> dict[str, Field]:
-    """The fields of a part's or a loss's class."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {
-        item.name: Field(
-            item.name, hints[item.name], inspect.Parameter.empty if item.default is MISSING else item.default
-        )
-        for item in dataclass_fields(kind)
-    }
-
-
 def resolved(config: Config) -> Config:
     """The configuration with the defaults of everything it names written out, after a check of every name and field."""
     build_algorithm(config.algorithm)
-    sections = {"algorithm": _filled(config.algorithm, _recipe(config.algorithm.name))}
+    sections = {"algorithm": written_out(config.algorithm)}
     registries = {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "runner": RUNNERS}
     for name, registry in registries.items():
         section: configuration.Named = getattr(config, name)
         registry.settings(section.name, section.settings)
-        sections[name] = _filled(section, registry[section.name])
+        sections[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
     return Config.model_validate({**config.model_dump(), **sections})
-
-
-def _filled(section: configuration.Named, function: Callable[..., Any]) -> dict[str, Any]:
-    defaults = {
-        name: field.default
-        for name, field in fields(function).items()
-        if not field.required and field.default is not None and not isinstance(field.default, Part)
-    }
-    return {**section.model_dump(), **defaults, **section.settings}

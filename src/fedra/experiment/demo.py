@@ -37,7 +37,7 @@ def demo(out: Path, console: Console) -> None:
     console.print("Digits written by hand, split over 20 clients with 2 classes each; 5 clients train in a round.\n")
     folders = []
     for method in METHODS:
-        folder = out / method["name"]
+        folder = out / f"demo-{method['name']}"
         experiment.run(configuration.read({**SETTING, "algorithm": method}), out=folder, force=True, console=console)
         folders.append(RunFolder(folder))
     console.print(compare_table(folders))

@@ -100,7 +100,7 @@ def titles(folders: Sequence[RunFolder]) -> list[str]:
     """A name for each run: its algorithm, and its folder where two share one."""
     names = [folder.config().algorithm.name for folder in folders]
     return [
-        name if names.count(name) == 1 else f"{name} ({folder.path.name})"
+        name if names.count(name) == 1 else f"{name} ({folder.path})"
         for name, folder in zip(names, folders, strict=True)
     ]
 

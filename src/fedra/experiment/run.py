@@ -117,6 +117,9 @@ def _execute(
                         if time.monotonic() - saved >= config.checkpoint.seconds:
                             folder.checkpoint.save(state)
                             saved = time.monotonic()
+            if folder:
+                folder.checkpoint.save(state)
+            own = _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
         except KeyboardInterrupt:
             raise Interrupted(_interrupted(folder, state)) from None
         except RunFailed as error:
@@ -126,11 +129,7 @@ def _execute(
         finally:
             if folder:
                 folder.close()
-    if folder:
-        folder.checkpoint.save(state)
-    summary = _summary(config, built, metrics, seconds)
-    if job.algorithm.personalise is not None:
-        summary |= _personalise(config, job, state, folder)
+    summary = _summary(config, built, metrics, seconds) | own
     weights = state.server.weights
     if folder:
         about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
@@ -140,15 +139,19 @@ def _execute(
     return RunResult(job.model.module_with(weights), metrics, summary, folder.path if folder else None)
 
 
-def _personalise(config: Config, job: Job, state: State, folder: RunFolder | None) -> dict[str, float]:
+def _personalise(
+    config: Config, job: Job, state: State, folder: RunFolder | None, console: Console | None
+) -> dict[str, float]:
     """Every client's own model after the last round: figures for the summary, a line per client for the record."""
-    outcome = personalised(
-        job,
-        lambda own: build_runner(config, own),
-        state.server,
-        lambda client: state.memory.get(client, {}),
-        state.round,
-    )
+    with screen(console, "every client's own model", 1, 0, len(job.clients)) as show:
+        outcome = personalised(
+            job,
+            lambda own: build_runner(config, own),
+            state.server,
+            lambda client: state.memory.get(client, {}),
+            state.round,
+            show.client,
+        )
     if folder:
         lines = [
             {"client": k, "examples": job.clients.size(k), "accuracy": own, "global_accuracy": outcome.shared[k]}

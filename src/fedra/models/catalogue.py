@@ -20,9 +20,7 @@ def build(name: str, shape: tuple[int, ...], classes: int, *, seed: int, **setti
     function = MODELS[name]
     checked = MODELS.settings(name, settings)
     if not shape or min(shape) < 1:
-        raise ConfigError(
-            f"the model '{name}' cannot read examples of shape {shape}: every size must be >= 1"
-        )
+        raise ConfigError(f"the model '{name}' cannot read examples of shape {shape}: every size must be >= 1")
     if classes < 1:
         raise ConfigError(f"the model '{name}' was asked for {classes} classes: it needs at least one")
     with scoped_seed(seed):
@@ -33,4 +31,3 @@ def build(name: str, shape: tuple[int, ...], classes: int, *, seed: int, **setti
             "return fedra.models.Recogniser(body, head), or named_head(module, 'name of its head')"
         )
     return cast(Recogniser, model)
-

@@ -21,9 +21,7 @@ EMBEDDING = 512
 
 
 @MODELS.add("fedarc-cnn")
-def fedarc_cnn(
-    shape: tuple[int, ...], classes: int, *, activation: Literal["none", "relu"] = "none"
-) -> Recogniser:
+def fedarc_cnn(shape: tuple[int, ...], classes: int, *, activation: Literal["none", "relu"] = "none") -> Recogniser:
     """FedArc's MNIST network: two unpadded 5x5 convolutions and the embedding; 321,418 weights.
 
     The published network has no activation, max-pooling is its only non-linearity; activation="relu"

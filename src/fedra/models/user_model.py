@@ -93,9 +93,7 @@ def _find(module: nn.Module, head: str) -> nn.Module:
 
 def _need_own_weights(model: NamedHead) -> None:
     if not list(model.head.parameters()):
-        raise ConfigError(
-            f"the submodule '{model.name}' has no weights: name the layer that makes the logits"
-        )
+        raise ConfigError(f"the submodule '{model.name}' has no weights: name the layer that makes the logits")
     in_body = {id(parameter) for parameter in model.body.parameters()}
     if any(id(parameter) in in_body for parameter in model.head.parameters()):
         raise ConfigError(

@@ -17,9 +17,7 @@ def vgg11(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) ->
 
     Sides below 32 are enlarged to 32 by the nearest pixel; the feature is the second 512-d layer.
     """
-    layers, (channels, height, width) = front(
-        "vgg11", shape, smallest=8, repeat_grey=repeat_grey, enlarge_to=32
-    )
+    layers, (channels, height, width) = front("vgg11", shape, smallest=8, repeat_grey=repeat_grey, enlarge_to=32)
     for stage in STAGES:
         for channels_out in stage:
             layers += [nn.Conv2d(channels, channels_out, 3, padding=1), nn.ReLU()]

@@ -73,9 +73,7 @@ class TransformerLayer(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.attention = nn.Sequential(nn.LayerNorm(width), LocalityAttention(width, heads))
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
-        )
+        self.mlp = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
 
     def forward(self, tokens: Tensor) -> Tensor:
         attended: Tensor = tokens + self.attention(tokens)

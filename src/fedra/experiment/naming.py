@@ -1,0 +1,153 @@
+"""Algorithms, parts and losses by their names: from a configuration's words to objects, and back."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING
+from dataclasses import fields as dataclass_fields
+from typing import Any, get_args, get_type_hints
+
+from fedra.algorithms import ALGORITHMS
+from fedra.core.part import KNOWN, Algorithm, Part
+from fedra.errors import ConfigError, FedraError, nearest
+from fedra.experiment import config as configuration
+from fedra.losses import LOSSES
+from fedra.losses.base import AngularLoss
+from fedra.registry import Field, checked, fields
+
+
+def build_algorithm(section: configuration.Algorithm) -> Algorithm:
+    """The algorithm with all its parts."""
+    algorithm = _algorithm(section.name, section.settings)
+    for extra in section.plus:
+        algorithm = algorithm.plus(_named(extra, "algorithm.plus"))
+    return algorithm
+
+
+def _algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
+    owner = f"the algorithm '{name}'"
+    recipe = _recipe(name)
+    given = checked(owner, fields(recipe), settings, _to_part)
+    try:
+        result = recipe(**given)
+    except FedraError:
+        raise
+    except Exception as error:  # somebody's own recipe: any fault of it is theirs to put right
+        raise ConfigError(f"{owner} cannot be made ({type(error).__name__}: {error})") from error
+    if not isinstance(result, Algorithm):
+        raise ConfigError(f"{owner} returned a {type(result).__name__}: it must return a fedra Algorithm")
+    return result
+
+
+def _recipe(name: str) -> Callable[..., Any]:
+    return _import(name) if ":" in name else ALGORITHMS[name]
+
+
+def _import(path: str) -> Callable[..., Any]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # a module of the user's own may fail in any way while it is imported
+        raise ConfigError(
+            f"the algorithm '{path}' cannot be imported ({error}): mend it, or put its folder on PYTHONPATH"
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"'{path}' is no function: name a function that returns an Algorithm")
+    return found  # type: ignore[no-any-return]
+
+
+def _to_part(field: Field, value: Any) -> Any:
+    """A field that wants a part may be given the part's name, or a table with its name and fields."""
+    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if inspect.isclass(kind)]
+    if any(issubclass(kind, AngularLoss) for kind in kinds) and isinstance(value, str | Mapping):
+        return _loss(value, field.name)
+    wanted = [kind for kind in kinds if issubclass(kind, Part)]
+    if not wanted or not isinstance(value, str | Mapping):
+        return value
+    part = _named(value, field.name)
+    if not isinstance(part, tuple(wanted)):
+        kind = wanted[0].__name__
+        raise ConfigError(f"'{_name(value, field.name)}' is no {kind} and cannot be the field '{field.name}'")
+    return part
+
+
+def _named(value: str | Mapping[str, Any], where: str) -> Part | Algorithm:
+    """The part or algorithm of that name."""
+    name = _name(value, where)
+    settings = _settings(value)
+    if name in ALGORITHMS or ":" in name:
+        return _algorithm(name, settings)
+    if name not in KNOWN:
+        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*KNOWN, *ALGORITHMS])}")
+    kind = KNOWN[name]
+    return kind(**checked(f"the part '{name}'", part_fields(kind), settings, _to_part))
+
+
+def _loss(value: str | Mapping[str, Any], where: str) -> AngularLoss:
+    """The margin loss of that name."""
+    name = _name(value, where)
+    settings = _settings(value)
+    kind = LOSSES[name]
+    loss: AngularLoss = kind(**checked(f"the loss '{name}'", part_fields(kind), settings))
+    return loss
+
+
+def _name(value: str | Mapping[str, Any], where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value.get("name"), str):
+        raise ConfigError(f"{where}: a part is given by its name, such as {{ name = 'proximal', mu = 0.1 }}")
+    return str(value["name"])
+
+
+def _settings(value: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {} if isinstance(value, str) else {key: item for key, item in value.items() if key != "name"}
+
+
+def part_fields(kind: Any) -> dict[str, Field]:
+    """The fields of a part's or a loss's class."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        item.name: Field(
+            item.name, hints[item.name], inspect.Parameter.empty if item.default is MISSING else item.default
+        )
+        for item in dataclass_fields(kind)
+    }
+
+
+def written_out(section: configuration.Algorithm) -> dict[str, Any]:
+    """The [algorithm] section with every default of its recipe and of all parts, so that defaults may change later."""
+    plus = [_full(extra) for extra in section.plus]
+    return {"name": section.name, "plus": plus, **with_defaults(_recipe(section.name), section.settings)}
+
+
+def with_defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All fields of a recipe, given or default, as a configuration writes them; None is left out."""
+    known = fields(function)
+    values = {name: field.default for name, field in known.items() if not field.required} | dict(settings)
+    plain = {name: _written(_to_part(known[name], value)) for name, value in values.items()}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _full(value: str | Mapping[str, Any]) -> dict[str, Any]:
+    name, settings = _name(value, "algorithm.plus"), _settings(value)
+    if name in ALGORITHMS or ":" in name:
+        return {"name": name, **with_defaults(_recipe(name), settings)}
+    full: dict[str, Any] = _written(_named(value, "algorithm.plus"))
+    return full
+
+
+def _written(value: Any) -> Any:
+    """A part or a loss as a table with its name and all its fields; other values as they are."""
+    if isinstance(value, Part):
+        return {"name": value.name} | _fields_of(value)
+    if isinstance(value, AngularLoss):
+        return {"name": next(name for name in LOSSES if LOSSES[name] is type(value))} | _fields_of(value)
+    return value
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    plain = {item.name: _written(getattr(value, item.name)) for item in dataclass_fields(value)}
+    return {name: item for name, item in plain.items() if item is not None}
