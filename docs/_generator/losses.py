@@ -10,9 +10,9 @@ from typing import Any
 import matplotlib
 
 from _generator.markdown import NOTICE, block, fields_table, lead, prose, table
-from fedra.experiment.naming import part_fields
 from fedra.losses import LOSSES
 from fedra.losses.picture import draw
+from fedra.registry import class_fields
 
 INTRODUCTION = """# Margin losses
 
@@ -52,7 +52,7 @@ def _page(name: str) -> str:
         f"![The true-class logit of {name} and its slope over the angle]({name}.svg)\n\n"
         "Left: the true-class logit without its scale, over the angle to the own class, beside the plain cosine. "
         "Right: its slope.\nDefaults; random margins at their mean, running states as they start.\n\n"
-        f"## Fields\n\n{fields_table(part_fields(loss), '../')}\n"
+        f"## Fields\n\n{fields_table(class_fields(loss), '../')}\n"
         f"## Python\n\n{block(example, 'python')}"
     )
 

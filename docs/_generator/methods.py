@@ -27,9 +27,8 @@ from fedra.core.model import Model
 from fedra.core.part import KNOWN, Algorithm, Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
 from fedra.core.round import broadcast, init_server
 from fedra.data.clients import OwnClients
-from fedra.experiment.naming import part_fields
 from fedra.losses.base import AngularLoss
-from fedra.registry import fields
+from fedra.registry import class_fields, fields
 
 CHOICES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("choices.toml").read_text(encoding="utf-8"))
 SLOTS: dict[str, type[Part]] = {
@@ -197,4 +196,4 @@ def _of_kind(base: type[Part]) -> Iterator[type[Part]]:
 def _described(part: type[Part]) -> str:
     formula = f"{block(part.formula)}\n" if part.formula else ""
     where = f"`{part.__module__}.{part.__name__}`"
-    return f"### {part.name}\n\n{prose(part)}\n{formula}{fields_table(part_fields(part))}\n{where}\n\n"
+    return f"### {part.name}\n\n{prose(part)}\n{formula}{fields_table(class_fields(part))}\n{where}\n\n"

@@ -15,8 +15,7 @@ from rich.tree import Tree
 
 from fedra.core.part import KNOWN, Algorithm, Part
 from fedra.errors import ConfigError, nearest
-from fedra.experiment.naming import part_fields
-from fedra.registry import Field, Registry, fields
+from fedra.registry import Field, Registry, class_fields, fields
 
 
 def listing(kind: str) -> Table:
@@ -65,14 +64,14 @@ def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
     registries = _registries()
     if kind == "parts":
         for name, part in sorted(KNOWN.items()):
-            yield name, part_fields(part), (part.__doc__ or "").partition("\n")[0]
+            yield name, class_fields(part), (part.__doc__ or "").partition("\n")[0]
         return
     if kind not in registries:
         raise ConfigError(f"there is nothing to list under '{kind}': {nearest(kind, [*registries, 'parts'])}")
     registry = registries[kind]
     for name in registry:
         entry = registry[name]
-        known = part_fields(entry) if isinstance(entry, type) else fields(entry)
+        known = class_fields(entry) if isinstance(entry, type) else fields(entry)
         yield name, known, registry.summary(name)
 
 

@@ -46,6 +46,14 @@ def _tell(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def _wide_console() -> Console:
+    """A console whose tables are not cut short in a pipe or a file, which have no width of their own."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
 @app.callback()
 def _root(
     version: VersionOption = False,
@@ -113,7 +121,6 @@ def split(
     out: Annotated[Path, typer.Option(help="Where to draw the split (.svg or .png).")] = Path("split.svg"),
 ) -> None:
     """Draw how the data are divided among clients, and print the label counts."""
-    from rich.console import Console
 
     from fedra.data import load
     from fedra.data.partition import summary, table
@@ -125,7 +132,7 @@ def split(
     dataset = load(checked.data.name, **checked.data.settings)
     parts = split_dataset(checked, dataset)
     targets = dataset.train.targets.numpy()
-    console = Console()
+    console = _wide_console()
     console.print(table(parts, targets, dataset.classes))
     _tell(console, "  ".join(f"{name} {value:g}" for name, value in summary(parts, targets).items()))
     draw(parts, targets, dataset.classes, out)
@@ -141,14 +148,13 @@ def list_(
     lines: Annotated[bool, typer.Option("--lines", help="Of methods: the lines of code of each file.")] = False,
 ) -> None:
     """What there is to choose from, each with its fields."""
-    from rich.console import Console
 
     from fedra.catalogue import lines_of_code, listing
     from fedra.errors import ConfigError
 
     if lines and kind != "methods":
         raise ConfigError(f"--lines goes with `fedra list methods`, not with '{kind}'")
-    Console().print(lines_of_code() if lines else listing(kind))
+    _wide_console().print(lines_of_code() if lines else listing(kind))
 
 
 @app.command(epilog="Example: `fedra show c.toml algorithm.name=fedsol`")
@@ -174,7 +180,9 @@ def sweep(
     config: ConfigArgument,
     grid: Grid = None,
     out: Annotated[Path | None, typer.Option(help="Folder for all runs.", show_default="runs/CONFIG-sweep")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds 0, 1, ... per point.", min=1)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds per point, from the configuration's own on.", min=1)
+    ] = None,
 ) -> None:
     """Run a grid of settings and seeds, resumable run by run, and tabulate mean and standard deviation."""
     from rich.console import Console
@@ -215,7 +223,8 @@ def main(arguments: list[str] | None = None) -> Any:
         typer.echo(f"fedra: {error}", err=True)
         sys.exit(error.exit_code)
     except OSError as error:
-        typer.echo(f"fedra: '{error.filename}' cannot be used: {error.strerror}", err=True)
+        where = f"'{error.filename}'" if error.filename else "a file or the disk"
+        typer.echo(f"fedra: {where} cannot be used: {error.strerror or error}", err=True)
         sys.exit(FedraError.exit_code)
 
 

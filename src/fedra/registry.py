@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
+from pydantic import Field as Bound
 from pydantic import TypeAdapter, ValidationError
 
 from fedra.errors import ConfigError, nearest
+
+Strength = Annotated[float, Bound(ge=0, allow_inf_nan=False)]
+"""How strongly a part acts: a finite number, zero or above."""
+
+Positive = Annotated[float, Bound(gt=0, allow_inf_nan=False)]
+"""A finite number above zero."""
+
+Share = Annotated[float, Bound(ge=0, lt=1)]
+"""A memory of the past, such as momentum: from zero to below one."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,8 +114,36 @@ def checked(
 def _value(owner: str, field: Field, value: Any, convert: Callable[[Field, Any], Any] | None) -> Any:
     if convert is not None:
         value = convert(field, value)
+    return checked_value(owner, field, value)
+
+
+def checked_value(owner: str, field: Field, value: Any) -> Any:
+    """`value` as its field's type has it, or a sentence that begins with `owner`."""
+    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if inspect.isclass(kind)]
+    objects = tuple(kind for kind in kinds if is_dataclass(kind))
+    if objects:
+        if isinstance(value, objects) or (value is None and type(None) in kinds):
+            return value
+        names = " or ".join(kind.__name__ for kind in objects)
+        raise ConfigError(f"{owner} cannot use {field.name} = {value!r}: it must be a {names}")
     try:
         return TypeAdapter(field.annotation).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise ConfigError(f"{owner} cannot use {field.name} = {value!r}: {reason[:1].lower()}{reason[1:]}") from None
+
+
+def class_fields(kind: Any) -> dict[str, Field]:
+    """The fields of a dataclass by name."""
+    return _class_fields(kind)
+
+
+@cache
+def _class_fields(kind: type) -> dict[str, Field]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        item.name: Field(
+            item.name, hints[item.name], inspect.Parameter.empty if item.default is MISSING else item.default
+        )
+        for item in dataclass_fields(kind)
+    }

@@ -186,7 +186,7 @@ def test_an_error_carries_round_client_and_step() -> None:
     work = toy.job(fedavg().plus(ToyTrap()))
     with pytest.raises(ZeroDivisionError) as caught:
         toy.run(work)
-    assert caught.value.__notes__ == ["at local step 2", "in round 0, client 0"]
+    assert caught.value.__notes__ == ["at local step 2", "in round 1, client 0"]
 
 
 @dataclass(frozen=True)

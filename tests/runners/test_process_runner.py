@@ -165,7 +165,7 @@ def test_an_error_says_where_it_happened(portable: bool) -> None:
     runner.close()
     notes = "\n".join(caught.value.__notes__)
     assert "at local step 2" in notes  # 11 examples in fours: the third batch has three
-    assert "in round 0, client 0" in notes
+    assert "in round 1, client 0" in notes
     assert "in loss" in notes  # the worker's traceback
 
 

@@ -276,7 +276,7 @@ def test_other_faults_keep_their_own_words_and_say_where() -> None:
     wrong = OwnClients([replace(one, inputs=one.inputs[:, :3]) for one in clients().examples])
     with pytest.raises(RuntimeError, match="size") as caught:
         run(job(fedavg(), data=wrong), runner="stacked", chunk=3, threads=1)
-    assert any("in round 0" in note for note in caught.value.__notes__)
+    assert any("in round 1" in note for note in caught.value.__notes__)
 
 
 def test_a_client_without_examples_is_refused() -> None:

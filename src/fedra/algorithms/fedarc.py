@@ -20,6 +20,7 @@ from fedra.losses import ArcFace
 from fedra.losses.base import AngularLoss
 from fedra.parts.margin import MarginSoftmax
 from fedra.parts.objective import CrossEntropy
+from fedra.registry import Strength
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class BlendedMargin(Term):
     """What FedArc's public code descends: cross-entropy alone in the first round, then a blend of both losses."""
 
     margin: MarginSoftmax = MarginSoftmax()  # noqa: RUF009  (frozen)
-    share: float = 0.5
+    share: Strength = 0.5
     fits_labels: ClassVar[bool] = True
     formula: ClassVar[str] = "a CE + (1 - a) L_margin,  a = 1 in the first round, then `share`"
 
@@ -50,7 +51,7 @@ class BlendedMargin(Term):
 
 def fedarc(
     *,
-    weight: float = 0.5,
+    weight: Strength = 0.5,
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4),  # noqa: B008  (frozen)
     objective: Literal["paper", "repo"] = "paper",
 ) -> Algorithm:

@@ -16,13 +16,14 @@ from fedra.core.model import Output
 from fedra.core.part import Algorithm, Term
 from fedra.core.tree import Params
 from fedra.core.view import View
+from fedra.registry import Strength
 
 
 @dataclass(frozen=True)
 class Decorrelation(Term):
     """The mean squared entry of the features' correlation matrix K over the batch."""
 
-    beta: float = 0.1
+    beta: Strength = 0.1
     formula: ClassVar[str] = "beta / d^2 ||K||_F^2,  K = correlation matrix of the d features"
     moves_head: ClassVar[bool] = False
 
@@ -37,6 +38,6 @@ class Decorrelation(Term):
         return self.beta * correlation.square().mean()
 
 
-def feddecorr(*, beta: float = 0.1) -> Algorithm:
+def feddecorr(*, beta: Strength = 0.1) -> Algorithm:
     """Adds the decorrelation of features to the local objective."""
     return fedavg().plus(Decorrelation(beta))

@@ -16,7 +16,7 @@ from fedra.core.model import Output, Weights
 from fedra.core.part import Algorithm, Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, Population, Server, Upload, View
-from fedra.errors import ConfigError
+from fedra.registry import Positive
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,12 @@ class DynamicRegulariser(Term):
     The correction follows any combine rule: it moves the server's parameters and averages nothing itself.
     """
 
-    alpha: float = 0.1
+    alpha: Positive = 0.1
     formula: ClassVar[str] = (
         "-<l_k, w> + alpha/2 ||w - w_g||^2;  l_k <- l_k - alpha (w_k - w_g);  "
         "h <- h - alpha/N sum_S (w_k - w_g);  w_g <- mean - h / alpha"
     )
     closed_form: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.alpha <= 0:
-            raise ConfigError(f"FedDyn divides by alpha, so alpha = {self.alpha} must be larger than 0")
 
     def init_client(self, origin: Weights) -> Tree:
         return {"slope": tree.zeros_like(origin.params)}
@@ -64,6 +60,6 @@ class DynamicRegulariser(Term):
         return server.with_params(corrected).with_memory(self.name, {"slope": slope})
 
 
-def feddyn(*, alpha: float = 0.1) -> Algorithm:
+def feddyn(*, alpha: Positive = 0.1) -> Algorithm:
     """Adds the dynamic regulariser to the local objective and its correction to the server."""
     return fedavg().plus(DynamicRegulariser(alpha))

@@ -17,6 +17,7 @@ from fedra.core.model import Output
 from fedra.core.part import Algorithm, Term
 from fedra.core.tree import Params
 from fedra.core.view import View
+from fedra.registry import Strength
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class CalibratedCrossEntropy(Term):
     A class that the client lacks has an infinite margin: it leaves the softmax altogether.
     """
 
-    tau: float = 1.0
+    tau: Strength = 1.0
     formula: ClassVar[str] = "mean_i -log softmax(z_i - tau n^(-1/4))[y_i]"
     fits_labels: ClassVar[bool] = True
 
@@ -37,6 +38,6 @@ class CalibratedCrossEntropy(Term):
         return view.batch.mean(F.cross_entropy(logits, view.batch.targets, reduction="none"))
 
 
-def fedlc(*, tau: float = 1.0) -> Algorithm:
+def fedlc(*, tau: Strength = 1.0) -> Algorithm:
     """Cross-entropy calibrated by the client's label counts."""
     return fedavg().plus(CalibratedCrossEntropy(tau))

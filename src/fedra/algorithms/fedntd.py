@@ -8,8 +8,9 @@ from __future__ import annotations
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.part import Algorithm
 from fedra.parts.objective import NotTrueDistillation
+from fedra.registry import Positive, Strength
 
 
-def fedntd(*, beta: float = 1.0, temperature: float = 1.0) -> Algorithm:
+def fedntd(*, beta: Strength = 1.0, temperature: Positive = 1.0) -> Algorithm:
     """Adds not-true distillation from the received model to the local objective."""
     return fedavg().plus(NotTrueDistillation(beta, temperature))

@@ -9,23 +9,24 @@ from __future__ import annotations
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.part import Algorithm
 from fedra.parts.server import ServerAdagrad, ServerAdam, ServerSgd, ServerYogi
+from fedra.registry import Positive, Share
 
 
-def fedavgm(*, lr: float = 1.0, momentum: float = 0.9) -> Algorithm:
+def fedavgm(*, lr: Positive = 1.0, momentum: Share = 0.9) -> Algorithm:
     """The server steps along the averaged change with momentum."""
     return fedavg().plus(ServerSgd(lr, momentum))
 
 
-def fedadam(*, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Algorithm:
+def fedadam(*, lr: Positive = 0.01, beta1: Share = 0.9, beta2: Share = 0.99, tau: Positive = 1e-3) -> Algorithm:
     """The server feeds the averaged change to Adam."""
     return fedavg().plus(ServerAdam(lr, beta1, beta2, tau))
 
 
-def fedyogi(*, lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Algorithm:
+def fedyogi(*, lr: Positive = 0.01, beta1: Share = 0.9, beta2: Share = 0.99, tau: Positive = 1e-3) -> Algorithm:
     """The server feeds the averaged change to Yogi."""
     return fedavg().plus(ServerYogi(lr, beta1, beta2, tau))
 
 
-def fedadagrad(*, lr: float = 0.01, beta1: float = 0.0, tau: float = 1e-3) -> Algorithm:
+def fedadagrad(*, lr: Positive = 0.01, beta1: Share = 0.0, tau: Positive = 1e-3) -> Algorithm:
     """The server feeds the averaged change to Adagrad."""
     return fedavg().plus(ServerAdagrad(lr, beta1, tau))

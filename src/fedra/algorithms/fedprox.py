@@ -8,8 +8,9 @@ from __future__ import annotations
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.part import Algorithm
 from fedra.parts.objective import Proximal
+from fedra.registry import Strength
 
 
-def fedprox(*, mu: float = 1.0) -> Algorithm:
+def fedprox(*, mu: Strength = 1.0) -> Algorithm:
     """Adds mu/2 ||w - w_g||^2 to the local objective."""
     return fedavg().plus(Proximal(mu))

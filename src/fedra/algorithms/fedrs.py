@@ -17,13 +17,14 @@ from fedra.core.model import Output
 from fedra.core.part import Algorithm, Term
 from fedra.core.tree import Params
 from fedra.core.view import View
+from fedra.registry import Strength
 
 
 @dataclass(frozen=True)
 class RestrictedCrossEntropy(Term):
     """Cross-entropy on logits that are scaled by alpha for every class the client has no example of."""
 
-    alpha: float = 0.5
+    alpha: Strength = 0.5
     formula: ClassVar[str] = "mean_i -log softmax(a z_i)[y_i],  a_c = 1 if n_c > 0 else alpha"
     fits_labels: ClassVar[bool] = True
 
@@ -32,6 +33,6 @@ class RestrictedCrossEntropy(Term):
         return view.batch.mean(F.cross_entropy(logits, view.batch.targets, reduction="none"))
 
 
-def fedrs(*, alpha: float = 0.5) -> Algorithm:
+def fedrs(*, alpha: Strength = 0.5) -> Algorithm:
     """Cross-entropy with a restricted softmax."""
     return fedavg().plus(RestrictedCrossEntropy(alpha))

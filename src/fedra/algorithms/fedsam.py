@@ -9,13 +9,14 @@ from __future__ import annotations
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.part import Algorithm
 from fedra.parts.gradient import Perturb, WeightRadius
+from fedra.registry import Strength
 
 
-def fedsam(*, rho: float = 0.1) -> Algorithm:
+def fedsam(*, rho: Strength = 0.1) -> Algorithm:
     """Takes every local gradient at w + rho g / ||g||."""
     return fedavg().plus(Perturb(rho))
 
 
-def fedasam(*, rho: float = 1.0, eta: float = 0.0, bias_scaling: bool = True) -> Algorithm:
+def fedasam(*, rho: Strength = 1.0, eta: Strength = 0.0, bias_scaling: bool = True) -> Algorithm:
     """FedSAM in a ball scaled by the weights; `eta` widens it, `bias_scaling` false leaves biases unscaled."""
     return fedavg().plus(Perturb(rho, radius=WeightRadius(eta, bias_scaling)))

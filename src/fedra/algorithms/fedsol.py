@@ -12,16 +12,17 @@ from fedra.algorithms.fedavg import fedavg
 from fedra.core.part import Algorithm, GradientRule, Term
 from fedra.parts.gradient import AlsoDescend, DriftRadius, FixedRadius, Perturb, Scope
 from fedra.parts.objective import Distillation
+from fedra.registry import Strength
 
 
 def fedsol(
     *,
-    rho: float = 2.0,
+    rho: Strength = 2.0,
     proximal: Term = Distillation(),  # noqa: B008  (frozen)
     radius: Literal["fixed", "adaptive"] = "fixed",
     over: Literal["dim0", "tensor", "layer"] = "dim0",
     scope: Scope = "all",
-    floor: float = 1e-6,
+    floor: Strength = 1e-6,
 ) -> Algorithm:
     """Takes every local gradient at w + rho g_p / ||g_p||, where g_p is the gradient of any proximal term.
 
@@ -36,10 +37,10 @@ def fedsol(
 def fedsol_ablation(
     *,
     variant: Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"] = "A1",
-    rho: float = 2.0,
-    beta: float = 1.0,
+    rho: Strength = 2.0,
+    beta: Strength = 1.0,
     proximal: Term = Distillation(),  # noqa: B008  (frozen)
-    floor: float = 1e-6,
+    floor: Strength = 1e-6,
 ) -> Algorithm:
     """The family of the paper's table 6: where the local loss L, where the proximal loss P, along what.
 

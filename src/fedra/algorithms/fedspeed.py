@@ -10,8 +10,9 @@ from fedra.algorithms.fedavg import fedavg
 from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.core.part import Algorithm
 from fedra.parts.gradient import AlsoDescend, Perturb
+from fedra.registry import Positive, Strength
 
 
-def fedspeed(*, rho: float = 0.1, alpha: float = 0.1) -> Algorithm:
+def fedspeed(*, rho: Strength = 0.1, alpha: Positive = 0.1) -> Algorithm:
     """Takes the loss's gradient at w + rho g / ||g|| and adds the dynamic regulariser's gradient at w."""
     return fedavg().plus(AlsoDescend(DynamicRegulariser(alpha)), Perturb(rho))

@@ -155,7 +155,7 @@ def with_proximal_diagnostics(job: Job) -> Job:
     along = [rule.along for rule in parts if isinstance(rule, Perturb) and rule.along is not None]
     along += [rule.term for rule in parts if isinstance(rule, AlsoDescend)]
     radii = [part for part in parts if isinstance(part, DriftRadius)]
-    diagnosis = ProximalDiagnosis(*along[:1]) if along else ProximalDiagnosis()
+    diagnosis = ProximalDiagnosis(along[0]) if along else ProximalDiagnosis()
     diagnosis = replace(diagnosis, radius=radii[0]) if radii else diagnosis
     return replace(job, algorithm=replace(job.algorithm, gradient=(diagnosis, *job.algorithm.gradient)))
 

@@ -18,6 +18,7 @@ from fedra.core.random import generator, key, scoped_seed
 from fedra.core.round import client_update
 from fedra.core.tree import Tree
 from fedra.core.view import Population, Upload
+from fedra.errors import ConfigError, RunError, nearest
 
 
 class Clients(Protocol):
@@ -77,6 +78,7 @@ class Job:
         """Where training starts: the module's own weights, and the parameters that parts bring along."""
         weights = self.model.weights()
         parts = self.algorithm.parts()
+        self._check_sharing(weights)
         if all(type(part).init_params is Part.init_params for part in parts.values()):
             return weights
         some = self.clients[0]
@@ -89,6 +91,15 @@ class Job:
             for own, value in part.init_params(features, self.classes, generator(self.seed, name)).items()
         }
         return Weights({**weights.params, **brought}, weights.buffers)
+
+    def _check_sharing(self, weights: Weights) -> None:
+        sharing = self.algorithm.sharing
+        for prefix in (*sharing.private, *sharing.frozen):
+            if not any(name.startswith(prefix) for name in weights.params):
+                layers = {name.rpartition(".")[0] + "." for name in weights.params} | {"body.", "head."}
+                raise ConfigError(f"no parameter of the model begins with '{prefix}': {nearest(prefix, layers)}")
+        if all(sharing.is_frozen(name) for name in weights.params):
+            raise ConfigError("every parameter of the model is frozen, so nothing would be trained: freeze less")
 
     def tensors(self) -> Iterable[Tensor]:
         """All data of the job."""
@@ -105,6 +116,14 @@ def run_client(job: Job, round: int, client: int, origin: Weights, received: Tre
             return client_update(
                 job.algorithm, job.model, job.local.at(round), origin, received, memory, data, job.population
             )
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            error.add_note(f"in round {round + 1}, client {client}")
+            raise
+        raise RunError(
+            f"in round {round + 1}, client {client}, a batch of one example reached a batch normalisation, which needs "
+            "two: set local.drop_last = true, another local.batch, or a model without it (norm = 'group')"
+        ) from None
     except Exception as error:
-        error.add_note(f"in round {round}, client {client}")
+        error.add_note(f"in round {round + 1}, client {client}")
         raise

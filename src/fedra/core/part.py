@@ -19,6 +19,7 @@ from fedra.core.model import Output, Weights
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, Population, Server, Upload, View
 from fedra.errors import ConfigError
+from fedra.registry import checked_value, class_fields
 
 GradientFunction = Callable[[Params], Params]
 
@@ -38,6 +39,11 @@ class Part:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
         if not abstract:
             KNOWN[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        """Every field is checked against its annotation, whoever makes the part."""
+        for name, known in class_fields(type(self)).items():
+            checked_value(f"the part '{self.name}'", known, getattr(self, name))
 
     def nested(self) -> tuple[Part, ...]:
         """The parts this part owns: those among its fields."""

@@ -26,6 +26,8 @@ from fedra.errors import RunError
 from fedra.experiment.training import State
 
 MANIFEST = "manifest.json"
+LEFTOVERS = ("*.safetensors*", "clients/*.safetensors*", f"{MANIFEST}.*.tmp")
+"""What a checkpoint's folder may hold beside its manifest; a kill leaves temporary names behind."""
 
 
 class Manifest(BaseModel):
@@ -105,7 +107,7 @@ class Checkpoint:
 
     def _sweep(self, entries: set[str]) -> None:
         wanted = {entry.partition("#")[0] for entry in entries}
-        for path in (*self._folder.glob("*.safetensors*"), *self._folder.glob("clients/*.safetensors*")):
+        for path in (path for kind in LEFTOVERS for path in self._folder.glob(kind)):
             if str(path.relative_to(self._folder).as_posix()) not in wanted:
                 path.unlink(missing_ok=True)
 

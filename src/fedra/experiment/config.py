@@ -152,7 +152,7 @@ class Sweep(BaseModel):
     """A grid for `fedra sweep`: dotted keys with lists of values, and the seeds. `fedra run` ignores it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    seeds: int = Field(1, ge=1, description="how many seeds: 0, 1, ...")
+    seeds: int = Field(1, ge=1, description="how many seeds per point, from the configuration's own on")
     metric: str = Field("final_accuracy", description="the share in summary.json that the table shows, in percent")
 
     @property

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING
 from dataclasses import fields as dataclass_fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from fedra.algorithms import ALGORITHMS
 from fedra.core.part import KNOWN, Algorithm, Part
@@ -15,7 +14,7 @@ from fedra.errors import ConfigError, FedraError, nearest
 from fedra.experiment import config as configuration
 from fedra.losses import LOSSES
 from fedra.losses.base import AngularLoss
-from fedra.registry import Field, checked, fields
+from fedra.registry import Field, checked, class_fields, fields
 
 
 def build_algorithm(section: configuration.Algorithm) -> Algorithm:
@@ -82,7 +81,7 @@ def _named(value: str | Mapping[str, Any], where: str) -> Part | Algorithm:
     if name not in KNOWN:
         raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*KNOWN, *ALGORITHMS])}")
     kind = KNOWN[name]
-    return kind(**checked(f"the part '{name}'", part_fields(kind), settings, _to_part))
+    return kind(**checked(f"the part '{name}'", class_fields(kind), settings, _to_part))
 
 
 def _loss(value: str | Mapping[str, Any], where: str) -> AngularLoss:
@@ -90,7 +89,7 @@ def _loss(value: str | Mapping[str, Any], where: str) -> AngularLoss:
     name = _name(value, where)
     settings = _settings(value)
     kind = LOSSES[name]
-    loss: AngularLoss = kind(**checked(f"the loss '{name}'", part_fields(kind), settings))
+    loss: AngularLoss = kind(**checked(f"the loss '{name}'", class_fields(kind), settings))
     return loss
 
 
@@ -104,17 +103,6 @@ def _name(value: str | Mapping[str, Any], where: str) -> str:
 
 def _settings(value: str | Mapping[str, Any]) -> dict[str, Any]:
     return {} if isinstance(value, str) else {key: item for key, item in value.items() if key != "name"}
-
-
-def part_fields(kind: Any) -> dict[str, Field]:
-    """The fields of a part's or a loss's class."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {
-        item.name: Field(
-            item.name, hints[item.name], inspect.Parameter.empty if item.default is MISSING else item.default
-        )
-        for item in dataclass_fields(kind)
-    }
 
 
 def written_out(section: configuration.Algorithm) -> dict[str, Any]:

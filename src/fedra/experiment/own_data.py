@@ -31,6 +31,8 @@ def classes_of(model: Model, inputs: Tensor) -> int:
 def examples_of(source: Pair | TorchDataset[Any], where: str) -> Examples:
     """The examples of one client or of the test set; `where` starts the sentence of a mistake."""
     if isinstance(source, tuple | list):
+        if len(source) != 2:
+            raise ConfigError(f"{where} is {len(source)} things: give a pair of tensors (inputs, targets)")
         inputs, targets = (torch.as_tensor(values) for values in source)
     else:
         items = [source[index] for index in range(len(source))]  # type: ignore[arg-type]

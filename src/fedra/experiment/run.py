@@ -6,7 +6,7 @@ import copy
 import json
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -249,28 +249,37 @@ def simulate(
     """Train your own module across your own clients, each a pair of tensors (inputs, targets) or a `Dataset`.
 
     The module has a `body` and a `head`, or comes from `fedra.models.named_head(module, "fc")`; it is copied, and
-    `result.model` is the trained copy. `batch=None` takes the whole client as one batch. A float64 model stays so.
+    `result.model` is the trained copy, on the module's own device. `batch=None` takes the whole client as one batch.
+    A float64 model stays so. With a personaliser and a test set, `result.summary` tells how good the clients' own
+    models are.
     """
     table = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
     table |= {"momentum": momentum, "weight_decay": weight_decay}
     settings = {"rounds": rounds, "seed": seed, "local": table, "cohort": {"fraction": fraction}}
     checked = configuration.read(settings)
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigError(f"{algorithm!r} is no algorithm: make one, such as fedra.algorithms.fedavg()")
     if not clients:
         raise ConfigError("there are no clients to train on: give a list of (inputs, targets) pairs")
     data = OwnClients([examples_of(client, f"client {number}") for number, client in enumerate(clients)])
     tested = None if test is None else examples_of(test, "the test set")
-    own = Model(copy.deepcopy(model))
+    own = Model(copy.deepcopy(model), next(model.parameters()).device)
     classes = classes_of(own, data.examples[0].inputs[:2])
     for number, examples in enumerate((*data.examples, *((tested,) if tested else ()))):
+        where = f"client {number}" if number < len(data) else "the test set"
+        if examples.inputs.shape[1:] != data.examples[0].inputs.shape[1:]:
+            shapes = tuple(examples.inputs.shape[1:]), tuple(data.examples[0].inputs.shape[1:])
+            raise ConfigError(
+                f"{where} has inputs of shape {shapes[0]}, client 0 of shape {shapes[1]}: make them equal"
+            )
         if int(examples.targets.max()) >= classes or int(examples.targets.min()) < 0:
-            where = f"client {number}" if number < len(data) else "the test set"
             raise ConfigError(f"{where} has labels outside 0..{classes - 1}, the classes of the model's head")
     job = Job(algorithm, own, data, local_training(checked.local), classes, seed, tested)
-    return _simulate(job, Plan(rounds, CohortRule(fraction)), RUNNERS[runner](job), console)
+    return _simulate(job, Plan(rounds, CohortRule(fraction)), RUNNERS[runner], console)
 
 
-def _simulate(job: Job, plan: Plan, runner: Runner, console: Console | None) -> RunResult:
-    state, metrics = State.fresh(job), []
+def _simulate(job: Job, plan: Plan, make: Callable[[Job], Runner], console: Console | None) -> RunResult:
+    state, metrics, runner = State.fresh(job), [], make(job)
     try:
         with screen(console, "training", plan.rounds, 0, plan.cohort.size(len(job.clients))) as show:
             for report in rounds(job, runner, plan, state, show.client):
@@ -278,4 +287,8 @@ def _simulate(job: Job, plan: Plan, runner: Runner, console: Console | None) -> 
                 show.round(report)
     finally:
         runner.close()
-    return RunResult(job.model.module_with(state.server.weights), metrics)
+    summary: dict[str, Any] = {}
+    if job.algorithm.personalise is not None and job.test is not None:
+        own = personalised(job, make, state.server, lambda client: state.memory.get(client, {}), state.round)
+        summary = dict(own.figures())
+    return RunResult(job.model.module_with(state.server.weights), metrics, summary)

@@ -199,7 +199,7 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
             else:
                 experiment.run(config, out=folder, console=console)
         except RunFailed as error:
-            console.print(f"failed: {error}", highlight=False, markup=False)  # its summary says so; the sweep goes on
+            console.print(f"failed: {error}", highlight=False, markup=False, soft_wrap=True)  # the sweep goes on
 
 
 def outcome(point: Point, metric: str = "final_accuracy") -> Cell:

@@ -14,6 +14,7 @@ from fedra.core.part import Algorithm, GradientFunction, GradientRule, Part, Ter
 from fedra.core.tree import Params
 from fedra.core.view import View
 from fedra.errors import ConfigError
+from fedra.registry import Positive, Strength
 
 TINY = 1e-12
 Scope = Literal["all", "head", "body"]
@@ -41,7 +42,7 @@ class FixedRadius(Radius):
 class WeightRadius(Radius):
     """A ball scaled by the weights themselves (ASAM, Kwon et al., ICML 2021); biases too unless told not to."""
 
-    eta: float = 0.0
+    eta: Strength = 0.0
     bias_scaling: bool = True
     formula: ClassVar[str] = "eps = rho T^2 g / ||T g||,  T = |w| + eta"
 
@@ -92,11 +93,11 @@ class Perturb(GradientRule):
     any term's gradient (FedSoL). Below `floor` the direction is rounding noise and nothing is perturbed.
     """
 
-    rho: float = 0.1
+    rho: Strength = 0.1
     along: Term | None = None
     radius: Radius = FixedRadius()
     scope: Scope = "all"
-    floor: float = 0.0
+    floor: Strength = 0.0
     formula: ClassVar[str] = "g(w) -> g(w + eps),  eps along the gradient of `along` (of the objective if none)"
 
     def check(self, algorithm: Algorithm) -> None:
@@ -133,7 +134,7 @@ class AlsoDescend(GradientRule):
     """Adds the gradient of another term, taken at the weights themselves or `through` another rule."""
 
     term: Term
-    weight: float = 1.0
+    weight: Strength = 1.0
     through: GradientRule | None = None
     formula: ClassVar[str] = "g(w) -> g(w) + weight * grad term(w)  [the latter through `through`]"
 
@@ -151,7 +152,7 @@ class AlsoDescend(GradientRule):
 class Clip(GradientRule):
     """Shortens the gradient to a given Euclidean norm."""
 
-    norm: float = 10.0
+    norm: Positive = 10.0
     formula: ClassVar[str] = "g -> g min(1, norm / ||g||)"
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:

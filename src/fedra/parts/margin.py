@@ -15,6 +15,7 @@ from fedra.core.view import View
 from fedra.errors import ConfigError
 from fedra.losses import ArcFace
 from fedra.losses.base import AngularLoss
+from fedra.registry import Strength
 
 SPREAD = 0.01
 """Standard deviation of the class vectors at the start, as in FedArc's public code."""
@@ -28,11 +29,12 @@ class MarginSoftmax(Term):
     """
 
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4)  # noqa: RUF009  (frozen)
-    weight: float = 0.5
+    weight: Strength = 0.5
     moves_head: ClassVar[bool] = False
     formula: ClassVar[str] = "weight * mean_i L_margin(cos(f_i, F_c), y_i)"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # The engine checks losses once per client, without looking at the device in every step.
         object.__setattr__(self, "margin", replace(self.margin, check=False))
 

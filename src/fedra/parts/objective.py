@@ -14,6 +14,7 @@ from fedra.core.model import Output, Weights
 from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, View
+from fedra.registry import Positive, Strength
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class CrossEntropy(Term):
 class Proximal(Term):
     """Half of mu times the squared distance to the received weights (FedProx, Li et al., MLSys 2020)."""
 
-    mu: float = 1.0
+    mu: Strength = 1.0
     formula: ClassVar[str] = "mu/2 ||w - w_g||^2"
     closed_form: ClassVar[bool] = True
 
@@ -50,8 +51,8 @@ class Proximal(Term):
 class Distillation(Term):
     """Knowledge distillation from the received model (FedSoL's proximal term, Lee et al., CVPR 2024)."""
 
-    weight: float = 1.0
-    temperature: float = 3.0
+    weight: Strength = 1.0
+    temperature: Positive = 3.0
     squared_temperature: bool = False
     formula: ClassVar[str] = "weight * KL(softmax(z_g / T) || softmax(z / T))  [* T^2 with squared_temperature]"
 
@@ -68,8 +69,8 @@ class Distillation(Term):
 class NotTrueDistillation(Term):
     """Distillation over the classes that are not the true one (FedNTD, Lee et al., NeurIPS 2022)."""
 
-    beta: float = 1.0
-    temperature: float = 1.0
+    beta: Strength = 1.0
+    temperature: Positive = 1.0
     formula: ClassVar[str] = "beta T^2 KL(softmax(z_g[not y] / T) || softmax(z[not y] / T))"
 
     def teachers(self, client: Client) -> dict[str, Weights]:
@@ -91,8 +92,8 @@ class ModelContrast(Term):
     both similarities equal and the gradient zero.
     """
 
-    mu: float = 0.1
-    temperature: float = 0.5
+    mu: Strength = 0.1
+    temperature: Positive = 0.5
     formula: ClassVar[str] = "mu * mean_i -log( e^{cos(f,f_g)/T} / (e^{cos(f,f_g)/T} + e^{cos(f,f_prev)/T}) )"
     moves_head: ClassVar[bool] = False
 

@@ -13,14 +13,15 @@ from fedra.core.model import Weights
 from fedra.core.part import ServerRule
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Population, Server
+from fedra.registry import Positive, Share
 
 
 @dataclass(frozen=True)
 class ServerSgd(ServerRule):
     """A step along the averaged change, with momentum (FedAvgM, Hsu et al., 2019)."""
 
-    lr: float = 1.0
-    momentum: float = 0.9
+    lr: Positive = 1.0
+    momentum: Share = 0.9
     formula: ClassVar[str] = "v <- momentum v + D;  w_g <- w_g + lr v   (D = the averaged change)"
 
     def init_server(self, weights: Weights) -> Tree:
@@ -64,10 +65,10 @@ class AdaptiveServer(ServerRule, abstract=True):
 class ServerAdam(AdaptiveServer):
     """FedAdam: an exponential mean of squares."""
 
-    lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+    lr: Positive = 0.01
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    tau: Positive = 1e-3
     formula: ClassVar[str] = "m <- b1 m + (1-b1) D;  v <- b2 v + (1-b2) D^2;  w_g <- w_g + lr m / (sqrt v + tau)"
 
     def squares(self, past: Tensor, square: Tensor) -> Tensor:
@@ -78,10 +79,10 @@ class ServerAdam(AdaptiveServer):
 class ServerYogi(AdaptiveServer):
     """FedYogi: squares change by a bounded amount."""
 
-    lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+    lr: Positive = 0.01
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    tau: Positive = 1e-3
     formula: ClassVar[str] = "v <- v - (1-b2) D^2 sign(v - D^2);  else as server-adam"
 
     def squares(self, past: Tensor, square: Tensor) -> Tensor:
@@ -92,9 +93,9 @@ class ServerYogi(AdaptiveServer):
 class ServerAdagrad(AdaptiveServer):
     """FedAdagrad: squares add up."""
 
-    lr: float = 0.01
-    beta1: float = 0.0
-    tau: float = 1e-3
+    lr: Positive = 0.01
+    beta1: Share = 0.0
+    tau: Positive = 1e-3
     formula: ClassVar[str] = "v <- v + D^2;  else as server-adam"
 
     def squares(self, past: Tensor, square: Tensor) -> Tensor:

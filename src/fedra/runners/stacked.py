@@ -69,7 +69,7 @@ class StackedRunner:
             data = StackedData(self._job, round, clients)
             done = train_stack(common, data, [memory(client) for client in data.clients])
         except Exception as error:
-            error.add_note(f"in round {round}, in the stack of clients {list(clients)}")
+            error.add_note(f"in round {round + 1}, in the stack of clients {list(clients)}")
             if isinstance(error, RuntimeError) and ("vmap" in str(error) or "functorch" in str(error)):
                 raise ConfigError(_refusal(error, self._job.model.module)) from error
             raise
