@@ -194,8 +194,8 @@ def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]]) ->
     cause = f"client {first['client']}: {first['dropped']}"
     if diverged:
         return f"the run diverged in round {round + 1}, {cause}; lower local.lr, or clip gradients (plus = ['clip'])"
-    late = "deadline" in first["dropped"]
+    other = "raise faults.deadline" if "deadline" in first["dropped"] else "faults.dropout"
     return (
         f"round {round + 1} did not reach its quorum of {faults.quorum:.0%} in {faults.retries + 1} tries "
-        f"({len(lost)} clients lost, {cause}); lower faults.quorum or {'raise faults.deadline' if late else 'faults.dropout'}"
+        f"({len(lost)} clients lost, {cause}); lower faults.quorum or {other}"
     )
