@@ -85,22 +85,13 @@ class Bar:
         self._progress.update(self._task, **changes)
 
 
-class Lines:
+class Lines(Silent):
     """A plain line now and then, for logs and pipes."""
 
     def __init__(self, console: Console, title: str, rounds: int, done: int) -> None:
         self._console, self._title, self._rounds = console, title, rounds
         self._started, self._begun, self._last = time.monotonic(), done, 0.0
         self._rate = Rate()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def client(self) -> None:
-        return None
 
     def round(self, report: Report) -> None:
         now, number = time.monotonic(), report.metrics["round"]
