@@ -37,7 +37,7 @@ def natural(
     if groups is None:
         raise ConfigError(
             "the partition 'natural' needs a data set that names the owner of each example, and this one has no "
-            "groups: name a CSV file with table and column, or choose another partition"
+            "groups: choose another partition, or name a CSV file with table and column"
         )
     owners = by_class(groups)
     clients = clients or len(owners)
