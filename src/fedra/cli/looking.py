@@ -1,0 +1,98 @@
+"""Commands that look: at runs, at data, at what there is to choose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedra.cli.app import ConfigArgument, Overrides, app, tell, wide_console
+
+
+@app.command(epilog="Example: `fedra compare runs/fedavg runs/fedprox --out both.svg`")
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="DIR...")],
+    out: Annotated[Path, typer.Option(help="Where to draw the curves (.svg or .png).")] = Path("comparison.svg"),
+) -> None:
+    """A table and curves of several runs."""
+    from rich.console import Console
+
+    from fedra.experiment.folder import RunFolder
+    from fedra.experiment.report import compare_table, draw_curves, titles
+
+    folders = [RunFolder(path) for path in runs]
+    names = titles(folders)
+    console = Console()
+    console.print(compare_table(folders))
+    draw_curves({name: folder.metrics() for name, folder in zip(names, folders, strict=True)}, out)
+    tell(console, f"curves in {out}")
+
+
+@app.command(epilog="Example: `fedra split c.toml partition.alpha=0.05 --out split.png`")
+def split(
+    config: ConfigArgument,
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Where to draw the split (.svg or .png).")] = Path("split.svg"),
+) -> None:
+    """Draw how the data are divided among clients, and print the label counts."""
+
+    from fedra.data import load
+    from fedra.data.partition import summary, table
+    from fedra.data.partition.picture import draw
+    from fedra.experiment import config as configuration
+    from fedra.experiment.build import split_dataset
+
+    checked = configuration.read(config, overrides or ())
+    dataset = load(checked.data.name, **checked.data.settings)
+    parts = split_dataset(checked, dataset)
+    targets = dataset.train.targets.numpy()
+    console = wide_console()
+    console.print(table(parts, targets, dataset.classes))
+    tell(console, "  ".join(f"{name} {value:g}" for name, value in summary(parts, targets).items()))
+    draw(parts, targets, dataset.classes, out)
+    tell(console, f"picture in {out}")
+
+
+KINDS = "methods, datasets, models, partitions, parts, runners or losses"
+
+
+@app.command("list", epilog="Example: `fedra list methods`")
+def list_(
+    kind: Annotated[str, typer.Argument(help=f"One of: {KINDS}.")],
+    lines: Annotated[bool, typer.Option("--lines", help="Of methods: the lines of code of each file.")] = False,
+) -> None:
+    """What there is to choose from, each with its fields."""
+
+    from fedra.catalogue import lines_of_code, listing
+    from fedra.errors import ConfigError
+
+    if lines and kind != "methods":
+        raise ConfigError(f"--lines goes with `fedra list methods`, not with '{kind}'")
+    wide_console().print(lines_of_code() if lines else listing(kind))
+
+
+@app.command(epilog="Example: `fedra show c.toml algorithm.name=fedsol`")
+def show(config: ConfigArgument, overrides: Overrides = None) -> None:
+    """The resolved configuration, and the algorithm as its parts with formulas."""
+    from rich.console import Console
+
+    from fedra.catalogue import anatomy
+    from fedra.experiment import config as configuration
+    from fedra.experiment.build import resolved
+    from fedra.experiment.naming import build_algorithm
+
+    checked = resolved(configuration.read(config, overrides or ()))
+    console = Console()
+    tell(console, configuration.write(checked))
+    console.print(anatomy(build_algorithm(checked.algorithm)))
+
+
+@app.command()
+def doctor() -> None:
+    """Versions, device, data root, and which extras are there."""
+    from rich.console import Console
+
+    from fedra.doctor import examination
+
+    Console().print(examination())

@@ -1,0 +1,76 @@
+"""Commands that train: run, sweep and demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedra.cli.app import ConfigArgument, Grid, OptionalConfig, Overrides, app, tell
+
+
+@app.command(epilog="Examples: `fedra run c.toml --out runs/a` · `fedra run c.toml rounds=5 algorithm.mu=0.1` · "
+             "`fedra run --resume runs/a`")  # fmt: skip
+def run(
+    config: OptionalConfig = None,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run's record.", show_default="runs/CONFIG")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run that is in the folder.")] = False,
+) -> None:
+    """Train one configuration and keep its record in a folder."""
+    from rich.console import Console
+
+    from fedra.errors import ConfigError
+
+    if (config is None) == (resume is None):
+        raise ConfigError("give either a CONFIG to run or --resume DIR to continue a run")
+    from fedra.experiment import config as configuration
+    from fedra.experiment import run as experiment
+
+    console = Console()
+    if resume is not None:
+        if overrides:
+            raise ConfigError("--resume takes no overrides: a run goes on as it was begun")
+        result = experiment.resume(resume, console=console)
+    else:
+        assert config is not None
+        checked = configuration.read(config, overrides or ())
+        folder = out or Path("runs") / ("stdin" if config == "-" else Path(config).stem)
+        result = experiment.run(checked, out=folder, force=force, console=console)
+    final = result.summary["final_accuracy"]
+    told = "" if final is None else f"accuracy {final:.2%} after "
+    tell(console, f"{told}{result.summary['rounds']} rounds; everything is in {result.folder}")
+
+
+@app.command(
+    epilog="Example: `fedra sweep c.toml algorithm.name=fedavg,fedprox local.lr=0.1,0.01 --seeds 3 --out sweep`"
+)
+def sweep(
+    config: ConfigArgument,
+    grid: Grid = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for all runs.", show_default="runs/CONFIG-sweep")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds per point, from the configuration's own on.", min=1)
+    ] = None,
+) -> None:
+    """Run a grid of settings and seeds, resumable run by run, and tabulate mean and standard deviation."""
+    from rich.console import Console
+
+    from fedra.experiment import sweep as experiment
+
+    folder = out or Path("runs") / f"{'stdin' if config == '-' else Path(config).stem}-sweep"
+    experiment.sweep(config, grid or [], seeds, folder, Console())
+
+
+@app.command(epilog="Example: `fedra demo --out runs/demo`")
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the demo's runs.")] = Path("runs/demo"),
+) -> None:
+    """Compare federated methods on embedded data: curves and a table within minutes."""
+    from rich.console import Console
+
+    from fedra.experiment.demo import demo as experiment
+
+    experiment(out, Console())
