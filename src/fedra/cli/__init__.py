@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from fedra.cli import training, looking  # noqa: I001  (the order of help)
+from fedra.cli import training  # isort: skip  (first in the list of commands)
+from fedra.cli import looking
 from fedra.cli.app import app
 from fedra.errors import FedraError
 
