@@ -14,7 +14,7 @@ from pathlib import Path
 
 from measure import FOLDER, Row, machine
 
-NAMES = ("engine", "stacked", "methods", "scale", "partitions", "startup", "losses", "peers")
+NAMES = ("engine", "stacked", "runners", "methods", "scale", "partitions", "startup", "losses", "compile", "peers")
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEADING = ["| benchmark | what | measured | target | | seconds |", "| --- | --- | ---: | ---: | --- | --- |"]
 

@@ -2,6 +2,9 @@
 
 A pool of 60,000 grey images of 28 x 28 bytes, in which 10 to 10,000 clients hold 60 rows each, so that a round is
 the same work whatever their number. Each size runs in a process of its own; the sizes take turns.
+
+The yardstick of memory is what no simulation can do without: the data once, and for each worker a process that has
+imported the package and trains one client. Against it stands the parent's peak with the workers' private memory.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ def measure(quick: bool) -> list[Row]:
     for repeat in range(repeats):
         for clients in sizes if repeat % 2 else reversed(sizes):
             found[clients].append(_in_own_process(clients, quick))
+    alone = min(_in_own_process(0, quick)["peak"] for _ in range(repeats))
     timings = Timings({str(clients): [s for one in runs for s in one["seconds"]] for clients, runs in found.items()})
     rows = []
     for clients, runs in found.items():
@@ -44,10 +48,18 @@ def measure(quick: bool) -> list[Row]:
         ]
     few, many = str(sizes[0]), str(sizes[-1])
     least, most = (min(one["grown"] + one["private"] for one in found[size]) for size in (sizes[0], sizes[-1]))
+    whole = min(one["peak"] + one["private"] for one in found[sizes[-1]])
+    floor = found[sizes[-1]][0]["data"] + WORKERS * alone
     return [
         *rows,
         Row(f"{sizes[-1]:,} clients against {sizes[0]}, round time", timings.ratio(many, few)),
         Row(f"{sizes[-1]:,} clients against {sizes[0]}, memory", most / least),
+        Row(
+            f"{sizes[-1]:,} clients against the data and {WORKERS} lone workers, memory",
+            whole / floor,
+            target=1.15,
+            note=f"{whole:.0f} MiB, data {floor - WORKERS * alone:.0f} MiB, a lone worker {alone:.0f} MiB",
+        ),
     ]
 
 
@@ -59,7 +71,7 @@ def _in_own_process(clients: int, quick: bool) -> dict[str, Any]:
 
 
 def probe(clients: int, quick: bool) -> dict[str, Any]:
-    """Train a few rounds with so many clients: seconds, memory in MiB."""
+    """Train a few rounds with so many clients: seconds, memory in MiB; 0 clients stand for a lone worker."""
     import torch
     from bare import CLASSES, Work
     from federation import Federation, cnn_job
@@ -68,6 +80,9 @@ def probe(clients: int, quick: bool) -> dict[str, Any]:
     from fedra.data import Transform
     from fedra.data.clients import PooledClients
 
+    if not clients:
+        Federation(cnn_job(Work(1, ROWS, 20)), "sequential")()
+        return {"peak": _peak()}
     before = _peak()
     images = 2_000 if quick else 60_000
     draw = torch.Generator().manual_seed(0)
@@ -81,7 +96,7 @@ def probe(clients: int, quick: bool) -> dict[str, Any]:
     private = sum(_private(child.pid) for child in multiprocessing.active_children() if child.pid is not None)
     federation.close()
     data = sum(tensor.nbytes for tensor in job.tensors()) / MIB
-    return {"seconds": seconds, "grown": _peak() - before, "private": private, "data": data}
+    return {"seconds": seconds, "peak": _peak(), "grown": _peak() - before, "private": private, "data": data}
 
 
 def _seconds(federation: Any) -> float:
@@ -103,7 +118,7 @@ def _private(process: int) -> float:
 
 if __name__ == "__main__":
     options = parser(__doc__)
-    options.add_argument("--clients", type=int, help="measure this number alone and print JSON")
+    options.add_argument("--clients", type=int, help="measure this number alone and print JSON; 0: a lone worker")
     given = options.parse_args()
     if given.clients is None:
         main(measure, options)

@@ -52,7 +52,8 @@ def _loss(weights: tuple[Tensor, ...], inputs: Tensor, targets: Tensor) -> Tenso
     return F.cross_entropy(F.linear(F.relu(F.linear(inputs, wide, wide_bias)), last, last_bias), targets)
 
 
-def _job(inputs: Tensor, targets: Tensor) -> Job:
+def job_of(inputs: Tensor, targets: Tensor) -> Job:
+    """One client for each row."""
     model = Model(build("mlp", (WIDTH,), CLASSES, seed=0, hidden=(WIDTH,)))
     clients = OwnClients([Examples(*pair) for pair in zip(inputs, targets, strict=True)])
     return Job(fedavg(), model, clients, LocalTraining(Schedule(1, BATCH), lr=LR), CLASSES, seed=0)
@@ -65,7 +66,7 @@ def measure(quick: bool) -> list[Row]:
     draw = torch.Generator().manual_seed(0)
     inputs = torch.randn(clients, EXAMPLES, WIDTH, generator=draw)
     targets = torch.randint(CLASSES, (clients, EXAMPLES), generator=draw)
-    job = _job(inputs, targets)
+    job = job_of(inputs, targets)
     rivals: dict[str, Callable[[], None]] = {
         "stacked": Federation(job, "stacked"),
         "bare": BareStack(inputs, targets),

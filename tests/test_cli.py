@@ -37,11 +37,13 @@ def test_help_does_not_wait_for_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for command in ("run", "compare", "split", "list", "show", "sweep", "demo", "doctor"):
+    for command in ("run", "compare", "split", "list", "show", "sweep", "demo", "doctor", "embed", "plot"):
         assert re.search(rf"\b{command}\b", done.stdout)
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "split", "list", "show", "sweep", "demo", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["run", "compare", "split", "list", "show", "sweep", "demo", "doctor", "embed", "plot"]
+)
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, shown, _ = call(capsys, command, "--help")
     assert code == 0
@@ -219,7 +221,7 @@ def test_formulas_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> N
         ("models", ("mlp", "resnet18")),
         ("partitions", ("iid", "dirichlet")),
         ("parts", ("proximal", "perturb", "server-adam")),
-        ("runners", ("sequential", "processes", "stacked")),
+        ("runners", ("auto", "sequential", "processes", "stacked", "ray")),
         ("losses", ("arcface",)),
     ],
 )

@@ -11,11 +11,12 @@ from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
 from fedra.errors import ConfigError
 from fedra.experiment.config import Config, Named
-from fedra.experiment.naming import build_algorithm
+from fedra.experiment.naming import build_algorithm, build_schedule
 from fedra.experiment.sweep import Point, expand, read_grid
 from fedra.models import MODELS
 from fedra.registry import Registry
 from fedra.runners import RUNNERS
+from fedra.runners.centralised import refuse_federated_parts
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs").rglob("*.toml"))
@@ -28,6 +29,17 @@ CELLS = {
     "table9.toml": 3 * 4,
 }
 """The numbers a table of the paper prints for CIFAR-10."""
+MARGIN_CELLS = {
+    "fedarc/table1-mnist.toml": 4,
+    "fedarc/table1-cifar100.toml": 4,
+    "fedarc/table1-cifar10.toml": 4,
+    "fedarc/table2.toml": 4,
+    "adaptive-margin/table2.toml": 9,
+    "adaptive-margin/table3.toml": 6,
+    "adaptive-margin/table4.toml": 1,
+    "adaptive-margin/table5.toml": 1,
+}
+"""The runs behind the tables on angular margins."""
 
 
 @cache
@@ -80,6 +92,42 @@ def test_fedsol_files_keep_to_the_papers_protocol(path: Path) -> None:
         assert round(config.partition.clients * config.cohort.fraction) == 10
         assert config.cohort.sampling == "legacy"
         assert config.partition.settings["legacy"] is True
+
+
+@pytest.mark.parametrize("name", MARGIN_CELLS)
+def test_a_table_on_margins_has_as_many_runs_as_the_paper_made(name: str) -> None:
+    assert len(points(ROOT / "configs" / name)) == MARGIN_CELLS[name]
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name == "fedarc"], ids=lambda path: path.stem)
+def test_fedarc_files_keep_to_the_papers_protocol(path: Path) -> None:
+    found = configs(path)
+    assert [config.algorithm.name for config in found] == ["fedavg", "fedprox", "moon", "fedarc"]
+    for config in found:
+        assert (config.rounds, config.local.epochs, config.local.lr) == (10_000, 5, 0.001)
+        assert config.local.batch == (50 if config.data.name == "mnist" else 32)
+        assert config.partition.clients == (125 if config.data.name == "cifar100" else 100)
+        assert config.cohort.fraction == 0.1
+    words = ["runner.name=centralised", 'algorithm={ name = "fedavg" },{ name = "fedarc" }']
+    base, grid = read_grid(str(path), words)
+    central = [config for point in expand(base, grid, 1, Path("runs")) for _, config, _ in point.runs]
+    assert [config.algorithm.name for config in central] == ["fedavg", "fedarc"]
+    for config in central:
+        refuse_federated_parts(build_algorithm(config.algorithm))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parent.name == "adaptive-margin"], ids=lambda path: path.stem
+)
+def test_adaptive_margin_files_train_on_the_margin_alone(path: Path) -> None:
+    for config in configs(path):
+        refuse_federated_parts(build_algorithm(config.algorithm))
+        build_schedule(config.local.schedule)
+        (term,) = build_algorithm(config.algorithm).objective
+        assert term.name == ("cross-entropy" if config.algorithm.name == "fedavg" else "margin-softmax")
+        assert getattr(term, "weight", 1.0) == 1.0
+        assert getattr(getattr(term, "margin", None), "scale", 64.0) == 64.0
+        assert (config.local.lr, config.local.momentum, config.local.weight_decay) == (0.01, 0.9, 5e-4)
 
 
 def test_the_check_finds_a_wrong_field() -> None:

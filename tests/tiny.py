@@ -21,6 +21,7 @@ TINY: dict[str, Any] = {
     "model": {"name": "mlp", "hidden": [8]},
     "local": {"batch": 10, "lr": 0.1},
     "checkpoint": {"seconds": 0},
+    "runner": {"name": "sequential"},
 }
 
 WORDS = (
@@ -29,6 +30,7 @@ WORDS = (
     "model={name='mlp', hidden=[8]}",
     "local={batch=10, lr=0.1}",
     "checkpoint.seconds=0",
+    "runner.name=sequential",
     "rounds=3",
 )
 """The same as overrides of an empty file."""

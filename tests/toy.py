@@ -21,13 +21,12 @@ from fedra.core.round import (
     init_server,
     local_step,
     server_update,
-    teacher_outputs,
-    teacher_weights,
 )
+from fedra.core.teachers import teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree, flatten
 from fedra.core.view import Batch, Client, Server, Trace, Upload, View
 from fedra.data.clients import OwnClients
-from fedra.runners import RUNNERS
+from fedra.runners import RUNNERS, one_by_one
 
 SEED = 7
 SIZES = (11, 6, 9)
@@ -100,7 +99,8 @@ class History:
 
     def round(self, runner: Any, work: Job, number: int, cohort: Sequence[int]) -> None:
         origin, sent = self.server.weights, broadcast(work.algorithm, self.server)
-        results = list(runner.train(number, origin, sent, cohort, lambda client: self.memory.get(client, {})))
+        trained = runner.train(number, origin, sent, cohort, lambda client: self.memory.get(client, {}))
+        results = list(one_by_one(trained))
         self.memory |= {result.client: result.memory for result in results}
         self.uploads += [result.upload for result in results]
         self.server = server_update(work.algorithm, self.server, [r.upload for r in results], work.population)
@@ -147,7 +147,9 @@ class Scene:
     def view(self, functional: bool = False) -> View:
         teachers = teacher_weights(self.work.algorithm, self.client)
         outputs = teacher_outputs(self.work.model, teachers, {}, self.batch)
-        return View(self.work.model, self.client, self.batch, self.state.buffers, outputs, functional)
+        return View(
+            self.work.model, self.client, self.batch, self.state.buffers, outputs, functional, self.state.carried
+        )
 
     def step(self) -> Trace:
         return local_step(

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from _generator.markdown import NOTICE, fields_table, kind, prose, table, value
+from fedra.core.rates import SCHEDULES
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
 from fedra.experiment.config import Config, Sweep
@@ -97,6 +98,7 @@ def _named() -> str:
         "Partitions": PARTITIONS,
         "Models": MODELS,
         "Runners": RUNNERS,
+        "Learning-rate schedules": SCHEDULES,
     }
     text = "## What sections can name\n\n"
     for title, registry in registries.items():

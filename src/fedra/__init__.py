@@ -10,6 +10,7 @@ An algorithm is a choice of parts in named slots:
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from fedra import algorithms, data, losses, models
     from fedra.core.part import Algorithm
     from fedra.errors import ConfigError, DataError, FedraError, RunError
-    from fedra.experiment.run import RunResult, resume, run, simulate
+    from fedra.experiment.run import RunResult, resume, run
+    from fedra.experiment.simulate import simulate
 
 __version__ = "0.1.0"
 
@@ -46,14 +48,25 @@ _HOMES = {
     "RunResult": "fedra.experiment.run",
     "resume": "fedra.experiment.run",
     "run": "fedra.experiment.run",
-    "simulate": "fedra.experiment.run",
+    "simulate": "fedra.experiment.simulate",
 }
+
+
+def _imported(module: str) -> Any:
+    """The module. Its import makes many objects that stay: a search for garbage among torch's would be in vain."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `import fedra` and `fedra --help` do not wait for torch."""
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(_imported(_HOMES[name]), name)
     if name in __all__:
-        return importlib.import_module(f"fedra.{name}")
+        return _imported(f"fedra.{name}")
     raise AttributeError(f"module 'fedra' has no attribute '{name}'")

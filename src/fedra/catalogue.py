@@ -77,6 +77,7 @@ def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
 
 def _registries() -> dict[str, Registry]:
     from fedra.algorithms import ALGORITHMS
+    from fedra.core.rates import SCHEDULES
     from fedra.data import DATASETS
     from fedra.data.partition import PARTITIONS
     from fedra.losses import LOSSES
@@ -90,6 +91,7 @@ def _registries() -> dict[str, Registry]:
         "partitions": PARTITIONS,
         "runners": RUNNERS,
         "losses": LOSSES,
+        "schedules": SCHEDULES,
     }
 
 

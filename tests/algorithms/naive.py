@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedra.core.random import generator
+from fedra.core.random import shuffles
 
 Data = list[tuple[Tensor, Tensor]]
 Values = list[Tensor]
@@ -155,9 +155,8 @@ def visit(method: Method, server: nn.Module, number: int, client: int, setting: 
     counts = torch.tensor([int((targets == c).sum()) for c in range(server.head.out_features)])  # type: ignore
     scene = Scene(client, deepcopy(server), deepcopy(server).eval(), lr, counts, number)
     optimizer = torch.optim.SGD(scene.net.parameters(), lr, setting.momentum, weight_decay=setting.weight_decay)
-    order = generator(setting.seed, "shuffle", number, client)
-    for _ in range(setting.epochs):
-        for rows in torch.split(torch.randperm(len(targets), generator=order), setting.batch):
+    for order in torch.from_numpy(shuffles(setting.seed, number, [client], [len(targets)], setting.epochs)):
+        for rows in torch.split(order, setting.batch):
             found: Sequence[Tensor | None] = method.step(scene, inputs[rows], targets[rows])
             for parameter, value in zip(scene.net.parameters(), found, strict=True):
                 parameter.grad = None if value is None else value.detach().clone()

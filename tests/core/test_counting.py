@@ -38,7 +38,7 @@ def test_counts_by_hand() -> None:
 def test_a_class_without_examples_has_no_accuracy() -> None:
     work = toy.job(fedavg())
     test = Examples(torch.zeros(3, 5, dtype=torch.float64), torch.tensor([0, 0, 1]))
-    found = count(work.model, work.model.weights(), test, toy.CLASSES, 0, 3)
+    found = count(work.model, work.model.weights(), test, toy.CLASSES, [(0, 3)])[0]
     assert math.isnan(float(found.class_accuracy[3]))
     assert found.examples.tolist() == [2, 1, 0, 0]
 

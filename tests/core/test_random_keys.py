@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedra.core.random import generator, key, scoped_seed
+from fedra.core.random import generator, key, scoped_seed, shuffles
 
 
 @given(
@@ -43,3 +44,31 @@ def test_the_global_generator_is_left_alone() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
     with scoped_seed(3):
         assert torch.equal(torch.rand(2), first)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 30)), min_size=1, max_size=6), st.integers(1, 3))
+def test_orders_of_many_clients_are_those_of_each_alone(clients: list[tuple[int, int]], epochs: int) -> None:
+    numbers, sizes = zip(*clients, strict=True)
+    together = shuffles(3, 1, numbers, sizes, epochs)
+    for (client, size), own in zip(clients, np.split(together, np.cumsum(sizes)[:-1], axis=1), strict=True):
+        assert np.array_equal(own, shuffles(3, 1, [client], [size], epochs))
+        assert (np.sort(own, axis=1) == np.arange(size)).all()
+
+
+def test_every_order_is_as_likely() -> None:
+    found = shuffles(0, 0, range(24_000), [4] * 24_000, 1).reshape(-1, 4)
+    _, counts = np.unique(found, axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert ((counts - 1000) ** 2 / 1000).sum() < 50  # chi-square of 23: beyond it once in a thousand seeds
+
+
+def test_orders_differ_by_seed_round_client_and_epoch() -> None:
+    orders = [
+        shuffles(seed, round, [client], [30], 2)[epoch].tobytes()
+        for seed in range(3) for round in range(3) for client in range(3) for epoch in range(2)
+    ]  # fmt: skip
+    assert len(set(orders)) == len(orders)
+
+
+def test_an_order_is_the_same_tomorrow() -> None:
+    assert shuffles(0, 0, [0], [8], 1).tolist() == [[7, 0, 5, 6, 2, 3, 1, 4]]

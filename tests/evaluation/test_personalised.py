@@ -14,7 +14,7 @@ from fedra.algorithms import fedarc, fedavg, fedbabu
 from fedra.core.batches import Examples
 from fedra.core.job import Job
 from fedra.core.part import Algorithm, Sharing
-from fedra.core.random import generator
+from fedra.core.random import shuffles
 from fedra.core.round import init_server
 from fedra.evaluation.personalised import Personalised, personal_job, personalised
 from fedra.parts.personalise import FineTune
@@ -44,10 +44,9 @@ def test_fine_tuning_is_plain_training(scope: str) -> None:
     lr = work.local.lr * work.local.lr_decay**3
     moving = [p for name, p in net.named_parameters() if scope in ("all", name.split(".")[0])]
     optimizer = torch.optim.SGD(moving, lr, work.local.momentum, weight_decay=work.local.weight_decay)
-    order = generator(toy.SEED, "shuffle", 3, 1)
     data = work.clients[1]
-    for _ in range(2):
-        for rows in torch.split(torch.randperm(len(data), generator=order), 4):
+    for order in torch.from_numpy(shuffles(toy.SEED, 3, [1], [len(data)], 2)):
+        for rows in torch.split(order, 4):
             optimizer.zero_grad()
             F.cross_entropy(net.head(net.body(data.inputs[rows])), data.targets[rows]).backward()  # type: ignore
             optimizer.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -35,6 +36,9 @@ class Sizes:
         return self.sizes[client]
 
     def __getitem__(self, client: int) -> Any:
+        raise AssertionError("sampling looks at no data")
+
+    def joined(self, clients: Sequence[int]) -> Any:
         raise AssertionError("sampling looks at no data")
 
     def tensors(self) -> tuple[()]:

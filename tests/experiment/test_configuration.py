@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 import fedra
 import tiny
 from fedra.errors import ConfigError
-from fedra.experiment import config as configuration
 from fedra.experiment.build import resolved
 from fedra.experiment.config import Config, read, write
+from fedra.experiment.overrides import parse_value
 
-SECTIONS = [name for name, field in Config.model_fields.items() if name not in ("seed", "rounds", "device", "sweep")]
+SINGLE = ("seed", "rounds", "device", "precision", "compile", "sweep")
+SECTIONS = [name for name, field in Config.model_fields.items() if name not in SINGLE]
 
 
 def test_an_empty_file_is_a_whole_configuration(tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("")
     found = read(tmp_path / "empty.toml")
     assert found == Config()
-    assert (found.data.name, found.algorithm.name, found.runner.name) == ("digits", "fedavg", "sequential")
+    assert (found.data.name, found.algorithm.name, found.runner.name) == ("digits", "fedavg", "auto")
     assert (found.rounds, found.partition.clients, found.local.batch) == (10, 10, 50)
 
 
@@ -202,5 +203,5 @@ def test_an_override_into_a_single_value() -> None:
 
 
 def test_parsed_values() -> None:
-    parsed = {text: configuration.parse_value(text) for text in ("1", "1.5", "true", "[1, 'a']", "fedavg", "'1'", "")}
+    parsed = {text: parse_value(text) for text in ("1", "1.5", "true", "[1, 'a']", "fedavg", "'1'", "")}
     assert list(parsed.values()) == [1, 1.5, True, [1, "a"], "fedavg", "1", ""]

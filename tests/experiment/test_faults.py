@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +16,16 @@ from torch import Tensor
 import fedra
 import tiny
 from fedra.algorithms import ALGORITHMS, ENTRIES, fedavg, register
-from fedra.core.model import Output, Weights
+from fedra.core.model import Output
 from fedra.core.part import Algorithm, GradientFunction, GradientRule, Term
 from fedra.core.tree import Params
-from fedra.core.view import Server, Upload, View
+from fedra.core.uploads import Uploads
+from fedra.core.view import Upload, View
 from fedra.errors import RunError
 from fedra.experiment import training
 from fedra.experiment.build import build
 from fedra.experiment.checkpoint import load_model
-from fedra.experiment.cohort import FaultRule, refusal
+from fedra.experiment.cohort import Expected, FaultRule, refusals
 from fedra.experiment.config import read
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
@@ -80,7 +82,10 @@ SIZES = {0: 19, 1: 14, 2: 14, 3: 43}
 
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
-    [("toy-poison", "its update was not finite"), ("toy-bad-loss", "its loss was not finite at local step 0")],
+    [
+        ("toy-poison", "its update was not finite"),
+        ("toy-bad-loss", "its loss was not finite at local step 0 in toy-bad-loss"),
+    ],
 )
 def test_a_broken_update_is_left_out(tmp_path: Path, algorithm: str, reason: str) -> None:
     config = tiny.table(algorithm={"name": algorithm, "below": 15}, local={"batch": 0})
@@ -135,14 +140,26 @@ def test_a_wrong_shape_is_refused() -> None:
         ({"delta": {"head": torch.tensor([1.0, torch.nan])}}, "its update was not finite"),
         ({"buffers": {"mean": torch.tensor([torch.inf])}}, "its update was not finite"),
         ({"extras": {"part": {"c": torch.tensor([torch.nan])}}}, "its update was not finite"),
-        ({"extras": {"part": {"n": torch.tensor([3])}}, "buffers": {"seen": torch.tensor(7)}}, None),
+        ({"extras": {"part": {"c": torch.tensor([3])}}, "buffers": {"mean": torch.tensor([7])}}, None),
+        ({"delta": {}}, "did not send the parameter 'head'"),
+        ({"buffers": {"mean": torch.ones(2)}}, "sent 'mean' with shape (2,) instead of (1,)"),
+        ({"extras": {"part": {"c": torch.ones(())}}}, "sent 'part|c' with shape () instead of (1,)"),
+        ({"extras": {"other": {"c": torch.ones(1)}}}, "sent the unknown extra 'other|c'"),
+        ({"extras": {}}, "did not send the extra 'part|c'"),
+        (
+            {"broken_step": 2, "figures": {"train_loss/cross-entropy": 1.0, "train_loss/margin-softmax": math.inf}},
+            "its loss was not finite at local step 2 in margin-softmax",
+        ),
         ({"broken_step": 4}, "its loss was not finite at local step 4"),
         ({}, None),
     ],
 )
 def test_refusals(change: dict[str, Any], told: str | None) -> None:
-    good = Upload({"head": torch.ones(2)}, {}, 5, 1, 1.0, {}, {})
-    assert refusal(replace(good, **change), Server(Weights({"head": torch.zeros(2)}, {}), {})) == told
+    good = Upload(
+        {"head": torch.ones(2)}, {"mean": torch.ones(1)}, 5, 1, 1.0, {"part": {"c": torch.ones(1)}}, {"train_loss": 1.0}
+    )
+    expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
+    assert refusals(Uploads.of(replace(good, **change)), expected) == [told]
 
 
 def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_an_interruption_anywhere_keeps_the_round(
     from fedra.experiment.folder import RunFolder
 
     places: list[tuple[Any, str]] = [
-        (training, "refusal"), (training.State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
+        (training, "refusals"), (training.State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
     ]  # fmt: skip
     owner, name = places[step]
     real, calls = getattr(owner, name), 0

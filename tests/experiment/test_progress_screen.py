@@ -86,6 +86,24 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
         assert bar._progress.tasks[0].completed == 8
 
 
+def test_a_long_round_is_told_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=100), "name", 4, 1, 8)
+    for _ in range(6):
+        now += 4.0
+        lines.client()
+    assert text.getvalue().splitlines() == [
+        "name  round 2/4  38% of it  1.4 min left",  # 12 s for three of 24 clients
+        "name  round 2/4  75% of it  1.2 min left",
+    ]
+    lines.round(report(2))
+    now += 10.0
+    lines.client()
+    assert text.getvalue().splitlines()[-1].startswith("name  round 3/4  12% of it")
+
+
 def test_nobody_looks() -> None:
     assert isinstance(screen(None, "name", 3, 0, 1), Silent)
 

@@ -234,6 +234,24 @@ def test_autocast_keeps_the_margin_in_float32(name: str) -> None:
     torch.testing.assert_close(mixed, plain, rtol=0.05, atol=2.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_finite_at_both_poles_after_a_half_precision_product(name: str, dtype: torch.dtype) -> None:
+    weight = torch.eye(3, 4).requires_grad_()
+    features = torch.tensor([[20.0, 0, 0, 0], [-20.0, 0, 0, 0], [0.0, 7.0, 7.0, 7.0]], requires_grad=True)
+    loss: AngularLoss = LOSSES[name]()
+    plain = weight.detach()
+    with torch.autocast("cpu", dtype=dtype):
+        losses, _ = loss.step(
+            features, weight, torch.tensor([0, 0, 1]), loss.init_state(plain), learned=loss.init_learned(plain)
+        )
+        losses.mean().backward()
+    assert losses.dtype == torch.float32
+    for gradient in (features.grad, weight.grad):
+        assert gradient is not None
+        assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_vmap_over_clients_equals_a_loop(name: str) -> None:
     loss = LOSSES[name](check=False, **({"sigma": 0.0} if name.startswith("elastic") else {}))

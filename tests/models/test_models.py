@@ -20,6 +20,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "resnet18": {"width": 4},
     "fedarc-resnet18": {"width": 4, "norm": "batch"},
     "sl-vit": {"depth": 2, "width": 24, "heads": 2},
+    "ghostfacenet": {"width": 0.3, "norm": "batch"},
+    "mbf": {"scale": 1, "blocks": (1, 1, 1, 1), "norm": "batch"},
+    "mbf-large": {"norm": "group"},
+    "mobilefacenet": {"width": 0.2, "norm": "group"},
+    "mobilefacenet-tiny": {"norm": "batch"},
+    **{f"iresnet{depth}": {"width": 4, "norm": "group"} for depth in (18, 34, 50, 100)},
+    "iresnet-tiny": {"width": 4, "norm": "batch"},
+    "sphere20": {"width": 4},
+    "sphere64": {"width": 4},
 }
 VARIANTS = [
     *((name, (3, 32, 32), SMALL.get(name, {})) for name in MODELS),

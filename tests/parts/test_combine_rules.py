@@ -12,6 +12,7 @@ from fedra.algorithms import fedavg
 from fedra.core.model import Weights
 from fedra.core.part import Combine
 from fedra.core.round import init_server, server_update
+from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
 from fedra.parts.combine import Median, NormalisedMean, PlainMean, TrimmedMean, WeightedMean
 
@@ -81,3 +82,23 @@ def test_the_order_of_uploads_does_not_matter(rule: Combine, order: list[int]) -
     values = [0.3, -1.0, 7.5, 2.25, 0.5]
     some = combined(rule, *(upload(values[place]) for place in order))
     assert torch.equal(some.params["w"], combined(rule, *map(upload, values)).params["w"])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_stack_counts_as_its_uploads_one_by_one(rule: Combine) -> None:
+    several = [upload(1, 1, 5.0, batches=2), upload(2, 3, 2.0, batches=7), upload(9, 4, 1.0), upload(-3, 2, 4.0)]
+    whole = Uploads(
+        {"w": torch.stack([one.delta["w"] for one in several])},
+        {name: torch.stack([one.buffers[name] for one in several]) for name in several[0].buffers},
+        [one.examples for one in several],
+        [one.steps for one in several],
+        [one.effective_steps for one in several],
+        {},
+        {},
+        [None] * 4,
+    )
+    wanted = combined(rule, *several)
+    found = rule.finish(rule.add_stack(rule.add_stack(rule.start(), whole.picked([0, 1])), whole.picked([2, 3])))
+    assert float(found.params["w"]) == pytest.approx(float(wanted.params["w"]), rel=1e-6)
+    assert float(found.buffers["body.mean"]) == pytest.approx(float(wanted.buffers["body.mean"]), rel=1e-6)
+    assert int(found.buffers["body.batches"]) == int(wanted.buffers["body.batches"])

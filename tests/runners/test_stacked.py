@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -14,12 +15,14 @@ from fedra.algorithms.fedsol import fedsol_ablation
 from fedra.core import tree
 from fedra.core.batches import AsIs, Examples, Schedule
 from fedra.core.job import Job
-from fedra.core.model import Model, Output
+from fedra.core.model import Model, Output, Weights
 from fedra.core.part import Algorithm, GradientFunction, GradientRule, Sharing, Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, View
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError, DataError
+from fedra.experiment.cohort import FaultRule
+from fedra.experiment.training import Plan, State, rounds
 from fedra.models.catalogue import build
 from fedra.parts.objective import ModelContrast
 from fedra.runners import RUNNERS
@@ -284,3 +287,55 @@ def test_a_client_without_examples_is_refused() -> None:
     own[2] = Examples(own[2].inputs[:0], own[2].targets[:0])
     with pytest.raises(DataError, match="client 2 has no examples"):
         run(job(fedavg(), data=OwnClients(own)), runner="stacked", chunk=3, threads=1)
+
+
+@dataclass(frozen=True)
+class Careless(Term):
+    """Takes its mean over padding too."""
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        return output.logits.square().mean()
+
+
+def test_a_part_that_looks_at_padding_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"one of the parts cross-entropy, careless looks at the padding"):
+        run(job(fedavg().plus(Careless())), runner="stacked", threads=1)
+
+
+def test_without_padding_every_mean_is_right() -> None:
+    equal = clients(sizes=(8, 8, 8))
+    assert apart(job(fedavg().plus(Careless()), data=equal)) < 1e-9
+
+
+@pytest.mark.parametrize("transform", [AsIs(), Noisy()], ids=["looked up", "at every step"])
+def test_teachers_speak_once_a_round_where_inputs_repeat(transform: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = job(fedntd(), data=clients(sizes=(8, 8), transform=transform), local=LOCAL)  # type: ignore[arg-type]
+    heard, output = [], work.model.output
+    monkeypatch.setattr(work.model, "output", lambda weights, inputs: heard.append(1) or output(weights, inputs))
+    run(work, ((0, 1),), runner="stacked", chunk=2, threads=1)
+    epoch = len(LOCAL.schedule.portions(8))
+    assert LOCAL.schedule.epochs > 1
+    assert len(heard) == (epoch if transform == AsIs() else epoch * LOCAL.schedule.epochs)
+
+
+def test_a_stack_gets_threads_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = import_module("fedra.runners.stacked")  # the package's attribute of that name is the function
+    monkeypatch.setattr(runner, "default_workers", lambda: 4)
+    weights = Weights({"w": torch.zeros(2**10, 2**8)}, {})
+    assert [runner._threads(clients, weights) for clients in (1, 4, 9, 1000)] == [1, 1, 2, 4]
+
+
+@pytest.mark.parametrize("broken", [[], [1], [0, 2]])
+def test_a_stack_is_folded_without_its_broken_uploads(broken: list[int]) -> None:
+    """A round by the stacked runner is the round of its sound clients."""
+    own = list(clients().examples)
+    for client in broken:
+        own[client] = replace(own[client], inputs=own[client].inputs * torch.inf)
+    work = job(scaffold(), data=OwnClients(own))
+    sound = tuple(client for client in range(3) if client not in broken)
+    state = State.fresh(work)
+    plan = Plan(1, faults=FaultRule(quorum=0.0, retries=0))
+    report = next(iter(rounds(work, RUNNERS["stacked"](work, threads=1), plan, state)))
+    assert [line["client"] for line in report.clients if "dropped" in line] == broken
+    assert set(state.memory) == set(sound)
+    assert relative(state.server.weights.params, run(work, (sound,)).params) < 1e-9

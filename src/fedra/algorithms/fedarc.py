@@ -53,13 +53,16 @@ def fedarc(
     *,
     weight: Strength = 0.5,
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4),  # noqa: B008  (frozen)
-    objective: Literal["paper", "repo"] = "paper",
+    objective: Literal["paper", "repo", "margin"] = "paper",
 ) -> Algorithm:
     """Adds `weight` times any margin loss on aggregated class vectors to the local objective.
 
     `objective` "repo" blends as the public code does: cross-entropy alone in the first round, then
     weight CE + (1 - weight) L_margin. That code also runs CosFace where the paper says ArcFace: set `margin` so.
+    "margin" leaves cross-entropy out, as face recognition trains: then the features learn and the classifier does not.
     """
     if objective == "paper":
         return fedavg().plus(MarginSoftmax(margin, weight))
+    if objective == "margin":
+        return replace(fedavg(), objective=(MarginSoftmax(margin, weight),))
     return replace(fedavg(), objective=(BlendedMargin(MarginSoftmax(margin, 1.0), weight),))

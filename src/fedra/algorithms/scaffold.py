@@ -39,7 +39,8 @@ class ControlVariates(ControlTerm):
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
         steps = local.client.optimizer.effective_steps(local.steps) if self.momentum_aware else local.steps
         scale = -1 / (steps * local.client.optimizer.lr)
-        own = tree.add(tree.scale(self.correction(local.client), -1.0), local.drift, scale)
+        mean, own = local.client.received[self.name]["mean"], local.client.memory[self.name]["own"]
+        own = tree.add(tree.add(own, mean, -1 / self.ratio(local.client)), local.drift, scale)
         rate = next(iter(own.values())).new_tensor([scale * self.ratio(local.client)])
         return {"own": own}, {"rate": rate}
 

@@ -1,1 +1,1 @@
-"""What happens inside a run: knowledge kept and lost, drift, and the proximal gradient."""
+"""What happens inside a run (knowledge kept and lost, drift, the proximal gradient) and in its embeddings."""

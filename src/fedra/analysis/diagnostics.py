@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.evaluate import Counts, count, portions
+from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.part import GradientFunction, GradientRule, Term
@@ -91,9 +91,7 @@ class Preservation:
     def _count(self, params: Params, buffers: Params) -> Counts:
         job = self.job
         assert job.test is not None, "checked when the observers are made"
-        weights = Weights(job.model.arrange(params), job.model.arrange(buffers))
-        parts = (count(job.model, weights, job.test, job.classes, *p) for p in portions(len(job.test)))
-        return Counts.total(parts)
+        return evaluate(job.model, Weights(params, buffers), job.test, job.classes)
 
 
 @dataclass

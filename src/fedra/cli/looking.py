@@ -14,17 +14,19 @@ from fedra.cli.app import ConfigArgument, Overrides, app, tell, wide_console
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="DIR...")],
     out: Annotated[Path, typer.Option(help="Where to draw the curves (.svg or .png).")] = Path("comparison.svg"),
+    reach: Annotated[
+        str | None, typer.Option(help="Also tell the first round at or above these accuracies.", metavar="0.85,0.9,...")
+    ] = None,
 ) -> None:
     """A table and curves of several runs."""
-    from rich.console import Console
-
     from fedra.experiment.folder import RunFolder
-    from fedra.experiment.report import compare_table, draw_curves, titles
+    from fedra.experiment.report import compare_table, draw_curves, read_shares, titles
 
+    shares = read_shares(reach) if reach else []
     folders = [RunFolder(path) for path in runs]
     names = titles(folders)
-    console = Console()
-    console.print(compare_table(folders))
+    console = wide_console()
+    console.print(compare_table(folders, shares))
     draw_curves({name: folder.metrics() for name, folder in zip(names, folders, strict=True)}, out)
     tell(console, f"curves in {out}")
 
@@ -54,7 +56,7 @@ def split(
     tell(console, f"picture in {out}")
 
 
-KINDS = "methods, datasets, models, partitions, parts, runners or losses"
+KINDS = "methods, datasets, models, partitions, parts, runners, losses or schedules"
 
 
 @app.command("list", epilog="Example: `fedra list methods`")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedra.core.model import Model
-from fedra.core.random import generator, key
+from fedra.core.random import generator, shuffles
+from fedra.core.transfer import brought
 from fedra.core.view import Batch
 from fedra.errors import DataError
+
+AHEAD = 2**30
+"""Bytes of a client's inputs that may be brought to the device, and prepared, before the first step; of larger data
+every batch goes by itself.
+"""
+
+KEPT = 2**27
+"""Bytes of ready evaluation batches that a process keeps for the next evaluation: CIFAR-10's test set fits."""
 
 
 class Transform(Protocol):
@@ -56,6 +65,36 @@ class Examples:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def ready(self, model: Model, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """Inputs and labels from `start` to `end`, ready for the model."""
+        raw = brought(self.inputs[start:end], model.device)
+        return model.ready(self.transform.prepare(raw)), brought(self.targets[start:end], model.device)
+
+    def kept(self) -> KeptExamples:
+        """The same, for a test set that is looked at again and again."""
+        return KeptExamples(self.inputs, self.targets, self.transform)
+
+    def split(self, sizes: Sequence[int]) -> list[Examples]:
+        """Examples of that many each, as views."""
+        pieces = zip(torch.split(self.inputs, list(sizes)), torch.split(self.targets, list(sizes)), strict=True)
+        return [Examples(inputs, targets, self.transform) for inputs, targets in pieces]
+
+
+@dataclass(frozen=True)
+class KeptExamples(Examples):
+    """Examples that a model is tested on again and again: batches are made ready once, as far as KEPT goes."""
+
+    _kept: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False)
+
+    def ready(self, model: Model, start: int, end: int) -> tuple[Tensor, Tensor]:
+        key = (start, end, model.device, model.dtype, model.channels_last)
+        if key in self._kept:
+            return self._kept[key]
+        found = super().ready(model, start, end)
+        if sum(value.nbytes for pair in (*self._kept.values(), found) for value in pair) <= KEPT:
+            self._kept[key] = found
+        return found
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -84,21 +123,22 @@ def refuse_empty(client: int, examples: int) -> None:
         raise DataError(f"client {client} has no examples: use fewer clients or another partition")
 
 
-def orders(
-    schedule: Schedule, examples: int, seed: int, round: int, client: int, spare: torch.Generator | None = None
-) -> Iterator[Tensor]:
-    """The order in which a client goes over its examples, epoch by epoch; `spare` is seeded anew in place of a
-    fresh generator.
-    """
-    shuffle = (spare or torch.Generator()).manual_seed(key(seed, "shuffle", round, client))
-    for _ in range(schedule.epochs):
-        yield torch.randperm(examples, generator=shuffle)
+def refuse_labels(client: int, targets: Tensor, classes: int) -> None:
+    """Every label names a class: a wrong one would be an error deep inside a loss, or none at all."""
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= classes:
+        wrong = low if low < 0 else high
+        raise DataError(
+            f"client {client} has the label {wrong}, but there are {classes} classes, 0 to {classes - 1}: mend its "
+            "labels, or use a model with more classes"
+        )
 
 
 class LocalData:
     """One client's data in one round: made once, shuffled by index, augmented on whole batches.
 
-    `prepared` holds all inputs ready for the model when nothing is drawn at random; else None.
+    `prepared` holds all inputs ready for the model when nothing is drawn at random and they are not too large; else
+    None.
     """
 
     def __init__(
@@ -112,30 +152,34 @@ class LocalData:
         client: int,
     ) -> None:
         refuse_empty(client, len(examples))
+        refuse_labels(client, examples.targets, classes)
         self._examples = examples
         self._model = model
         self._schedule = schedule
-        self._where = (seed, round, client)
-        self.targets = examples.targets.to(model.device)
-        self.label_counts = torch.bincount(self.targets, minlength=classes)
+        self.where = (seed, round, client)
+        self.targets = brought(examples.targets, model.device)
+        self.label_counts = brought(torch.bincount(examples.targets, minlength=classes), model.device)
+        self._raw = brought(examples.inputs, model.device) if examples.inputs.nbytes <= AHEAD else examples.inputs
         self.prepared: Tensor | None = None
-        if examples.transform.deterministic:
-            self.prepared = model.ready(examples.transform.prepare(examples.inputs.to(model.device)))
+        if examples.transform.deterministic and examples.inputs.numel() * model.dtype.itemsize <= AHEAD:
+            self.prepared = model.ready(examples.transform.prepare(brought(examples.inputs, model.device)))
 
     def __len__(self) -> int:
         return len(self._examples)
 
     def __iter__(self) -> Iterator[Batch]:
-        seed, round, client = self._where
+        seed, round, client = self.where
         augment = generator(seed, "augment", round, client)
-        for rows in orders(self._schedule, len(self), seed, round, client):
+        for order in torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._schedule.epochs)):
+            rows = brought(order, self._model.device)
+            own = rows if self._raw.device == rows.device else order
             for start, end in self._schedule.portions(len(self)):
-                yield self._batch(rows[start:end], augment)
+                yield self._batch(rows[start:end], own[start:end], augment)
 
-    def _batch(self, rows: Tensor, augment: torch.Generator) -> Batch:
-        on_device = rows.to(self.targets.device)
-        targets = self.targets[on_device]
+    def _batch(self, rows: Tensor, own: Tensor, augment: torch.Generator) -> Batch:
+        """The batch of these rows, which lie on the model's device, and `own` beside the raw inputs."""
+        targets = self.targets[rows]
         if self.prepared is not None:
-            return Batch(self._model.format(self.prepared[on_device]), targets, on_device)
-        raw = self._examples.inputs[rows].to(self._model.device, non_blocking=True)
+            return Batch(self._model.format(self.prepared[rows]), targets, rows)
+        raw = brought(self._raw[own], self._model.device)
         return Batch(self._model.ready(self._examples.transform.batch(raw, augment)), targets)

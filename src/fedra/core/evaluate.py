@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,16 +54,35 @@ def portions(examples: int) -> list[tuple[int, int]]:
     return [(start, min(start + EVALUATION_BATCH, examples)) for start in range(0, examples, EVALUATION_BATCH)]
 
 
+def evaluate(model: Model, weights: Weights, test: Examples, classes: int) -> Counts:
+    """Right answers on a whole test set, batch by batch in this process."""
+    arranged = Weights(model.arrange(weights.params), model.arrange(weights.buffers))
+    return Counts.total(count(model, arranged, test, classes, portions(len(test))))
+
+
 @torch.no_grad()
-def count(model: Model, weights: Weights, test: Examples, classes: int, start: int, end: int) -> Counts:
-    """Right answers and losses on the examples from `start` to `end`, in evaluation mode."""
-    inputs = model.ready(test.transform.prepare(test.inputs[start:end].to(model.device)))
-    targets = test.targets[start:end].to(model.device)
+def count(
+    model: Model, weights: Weights, test: Examples, classes: int, cuts: Sequence[tuple[int, int]]
+) -> list[Counts]:
+    """Right answers and losses on the examples from start to end of each cut, in evaluation mode.
+
+    All passes are begun before anybody waits for the first: two looks at the device for all.
+    """
+    answers = [_answer(model, weights, test, start, end) for start, end in cuts]
+    losses = torch.stack([loss for _, loss in answers]).tolist()
+    right = torch.split(torch.cat([right for right, _ in answers]).cpu(), [end - start for start, end in cuts])
+    labels = [test.targets[start:end].cpu() for start, end in cuts]
+    return [
+        Counts(
+            torch.bincount(of, minlength=classes).double(), torch.bincount(of[hits], minlength=classes).double(), loss
+        )
+        for of, hits, loss in zip(labels, right, losses, strict=True)
+    ]
+
+
+def _answer(model: Model, weights: Weights, test: Examples, start: int, end: int) -> tuple[Tensor, Tensor]:
+    """Which answers are right, and the sum of the losses, both still on the device."""
+    inputs, targets = test.ready(model, start, end)
     logits = model.output(weights, inputs).logits
-    loss = F.cross_entropy(logits.double(), targets, reduction="sum")
-    right = targets[logits.argmax(dim=1) == targets]
-    return Counts(
-        torch.bincount(targets, minlength=classes).double().cpu(),
-        torch.bincount(right, minlength=classes).double().cpu(),
-        float(loss),
-    )
+    precise = logits if logits.device.type == "mps" else logits.double()  # mps has no float64
+    return logits.argmax(dim=1) == targets, F.cross_entropy(precise, targets, reduction="sum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
@@ -15,6 +15,7 @@ from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Adam, Optimizer, Sgd
 from fedra.core.part import Algorithm, Part
 from fedra.core.random import generator, key, scoped_seed
+from fedra.core.rates import RateSchedule, constant
 from fedra.core.round import client_update
 from fedra.core.tree import Tree
 from fedra.core.view import Population, Upload
@@ -32,6 +33,10 @@ class Clients(Protocol):
 
     def __getitem__(self, client: int) -> Examples: ...
 
+    def joined(self, clients: Sequence[int]) -> Examples | None:
+        """These clients' examples one after the other, fetched at once; None where they are not prepared alike."""
+        ...
+
     def tensors(self) -> Iterable[Tensor]:
         """All tensors that hold data, for a runner that shares them between processes."""
         ...
@@ -39,7 +44,9 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains: the optimiser, its rate in round t (lr * lr_decay^t), and the passes over its data."""
+    """How a client trains: the optimiser, its rate at progress t (lr lr_decay^t rate(t)), and the passes over its
+    data. `rounds` is how long the run goes on.
+    """
 
     schedule: Schedule = field(default_factory=Schedule)
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -47,10 +54,12 @@ class LocalTraining:
     lr_decay: float = 1.0
     momentum: float = 0.0
     weight_decay: float = 0.0
+    rate: RateSchedule = constant
+    rounds: int = 1
 
-    def at(self, round: int) -> Optimizer:
-        """The optimiser of a round."""
-        lr = self.lr * self.lr_decay**round
+    def at(self, progress: float) -> Optimizer:
+        """The optimiser at the start of a round or, in centralised training, somewhere within it."""
+        lr = self.lr * self.lr_decay**progress * self.rate(progress, self.rounds)
         if self.optimizer == "adam":
             return Adam(lr, self.weight_decay)
         return Sgd(lr, self.momentum, self.weight_decay)
@@ -108,14 +117,24 @@ class Job:
             yield from (self.test.inputs, self.test.targets)
 
 
-def run_client(job: Job, round: int, client: int, origin: Weights, received: Tree, memory: Tree) -> tuple[Tree, Upload]:
-    """Train one client in one round. The result depends on nothing but the arguments and the threads in use."""
+def run_client(
+    job: Job,
+    round: int,
+    client: int,
+    origin: Weights,
+    received: Tree,
+    memory: Tree,
+    optimizer: Optimizer | None = None,
+) -> tuple[Tree, Upload]:
+    """Train one client in one round, with the round's optimiser or another.
+
+    The result depends on nothing but the arguments and the threads in use.
+    """
     try:
         data = LocalData(job.clients[client], job.model, job.local.schedule, job.classes, job.seed, round, client)
         with scoped_seed(key(job.seed, "layers", round, client)):
-            return client_update(
-                job.algorithm, job.model, job.local.at(round), origin, received, memory, data, job.population
-            )
+            rule = optimizer or job.local.at(round)
+            return client_update(job.algorithm, job.model, rule, origin, received, memory, data, job.population)
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             error.add_note(f"in round {round + 1}, client {client}")

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from fedra.core import tree
+from fedra.core.compiling import CompiledPass, PlainPass
+from fedra.core.precision import Precision
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
 
@@ -32,10 +33,17 @@ class Model:
 
     `per_example` says that an example's output in evaluation mode does not depend on its neighbours in the
     batch (false with batch statistics), so that frozen outputs may be computed once and looked up.
-    Convolutions run in channels-last memory format, which is faster on CPUs and GPUs alike.
+    Convolutions run in channels-last memory format, which is faster on CPUs and GPUs alike. Without a `precision`
+    the module's own type is used throughout; with `compiled` passes go through torch.compile.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        precision: Precision | None = None,
+        compiled: bool = False,
+    ) -> None:
         children = dict(module.named_children())
         if not {"body", "head"} <= children.keys():
             raise ConfigError(
@@ -43,7 +51,9 @@ class Model:
                 "last layer with fedra.models.named_head(module, 'fc')"
             )
         self.device = torch.device(device)
-        self.module = module.to(self.device)
+        self.module = module.to(self.device) if precision is None else module.to(self.device, precision.weights)
+        self.precision = precision or Precision.of(module)
+        self.dtype = self.precision.weights
         strays = [n for n, _ in module.named_parameters() if n.partition(".")[0] not in ("body", "head")]
         if strays:
             raise ConfigError(f"the parameter '{strays[0]}' lies outside the model's body and head: move it into one")
@@ -55,9 +65,10 @@ class Model:
             part: [name.partition(".")[2] for name in self.state_names() if name.startswith(f"{part}.")]
             for part in ("body", "head")
         }
-        self._modules = {part: children[part] for part in ("body", "head")}
+        self.compiled = compiled
+        kind = CompiledPass if compiled else PlainPass
+        self._passes = {part: kind(children[part]) for part in ("body", "head")}
         self._training: bool | None = None
-        self.dtype = next(module.parameters()).dtype
         self.has_buffers = any(True for _ in module.named_buffers())
         self.per_example = not any(
             isinstance(m, nn.modules.batchnorm._BatchNorm) and not m.track_running_stats for m in module.modules()
@@ -132,5 +143,7 @@ class Model:
             name: weights.params[full] if full in weights.params else weights.buffers[full]
             for name, full in ((name, f"{part}.{name}") for name in self._names[part])
         }
-        result: Tensor = functional_call(self._modules[part], state, (inputs,))
-        return result
+        if not self.precision.mixed:
+            return self._passes[part](state, inputs)
+        with self.precision.casting(self.device):
+            return self._passes[part](state, inputs).to(self.dtype)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedra.core.model import Output, Weights
 from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Client, Local, Population, Server, Upload, View
 from fedra.errors import ConfigError
 from fedra.registry import checked_value, class_fields
@@ -34,6 +35,8 @@ class Part:
     name: ClassVar[str] = "part"
     formula: ClassVar[str] = ""
     counts_steps: ClassVar[bool] = False  # whether it divides by the client's effective number of steps
+    suits_pool: ClassVar[bool] = False  # whether what it remembers of a client makes sense for all examples in one
+    looks_back: ClassVar[bool] = False  # whether it compares the weights with those the round began with
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
@@ -67,11 +70,22 @@ class Part:
         return {}
 
     def teachers(self, client: Client) -> dict[str, Weights]:
-        """Frozen models whose outputs this part wants on every batch."""
+        """Frozen models whose outputs this part wants on every batch, in `view.teachers[self.name]`."""
+        return {}
+
+    def init_steps(self, client: Client) -> Tree:
+        """What this part carries from one local step to the next, before the first; `view.carry` hands it on."""
+        return {}
+
+    def draw(self, examples: int, generator: torch.Generator) -> Tree:
+        """Random numbers for one local step, a row for each of the batch's examples, in `view.batch.drawn[self.name]`.
+
+        The generator is this part's own for the client and the round. All runners draw alike, outside of vmap.
+        """
         return {}
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        """The client's new memory, and what to upload beside the model."""
+        """The client's new memory, and what to upload beside the model: the same names and shapes from all clients."""
         return local.client.memory.get(self.name, {}), {}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
@@ -87,8 +101,8 @@ class Part:
 
     @property
     def stateful(self) -> bool:
-        """Whether the part keeps anything between rounds, so that two of its class would share a key."""
-        hooks = ("init_params", "init_client", "init_server")
+        """Whether the part keeps anything between rounds or steps, so that two of its class would share a key."""
+        hooks = ("init_params", "init_client", "init_server", "init_steps", "draw")
         return any(getattr(type(self), hook) is not getattr(Part, hook) for hook in hooks)
 
 
@@ -138,6 +152,12 @@ class Combine(Part, abstract=True):
         """Fold in one upload."""
         raise TypeError(f"{type(self).__name__} must define add")
 
+    def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        """Fold in a stack of uploads: one after the other, unless the rule knows a quicker way."""
+        for upload in uploads:
+            total = self.add(total, upload)
+        return total
+
     def finish(self, total: Tree) -> Weights:
         """The combined change of the parameters, and the combined buffers."""
         raise TypeError(f"{type(self).__name__} must define finish")
@@ -160,15 +180,19 @@ class Personaliser(Part, abstract=True):
 
 @dataclass(frozen=True)
 class Sharing(Part):
-    """Which parameters are averaged, private or frozen, by prefix of their names; the rest is averaged.
+    """Which parameters are averaged, private, frozen or owned, by prefix of their names; the rest is averaged.
 
     `private` stay with the client between rounds and are never sent; `frozen` are never trained nor sent. Running
-    statistics go with the layer they belong to.
+    statistics go with the layer they belong to. The rows of `owned` ones belong to classes, such as a head's class
+    embeddings: a client receives, trains and returns the rows of its own classes and no other.
     """
 
     private: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
-    formula: ClassVar[str] = "averaged: all parameters but those whose names begin with a private or frozen prefix"
+    owned: tuple[str, ...] = ()
+    formula: ClassVar[str] = (
+        "averaged: all parameters but those whose names begin with a private, frozen or owned prefix"
+    )
 
     def init_client(self, origin: Weights) -> Tree:
         return self._private(origin)
@@ -185,8 +209,11 @@ class Sharing(Part):
     def is_frozen(self, name: str) -> bool:
         return name.startswith(self.frozen) if self.frozen else False
 
+    def is_owned(self, name: str) -> bool:
+        return name.startswith(self.owned) if self.owned else False
+
     def is_averaged(self, name: str) -> bool:
-        return not self.is_private(name) and not self.is_frozen(name)
+        return not (self.is_private(name) or self.is_frozen(name) or self.is_owned(name))
 
 
 SLOTS: dict[str, type[Part]] = {"objective": Term, "gradient": GradientRule, "server": ServerRule}

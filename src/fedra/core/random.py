@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 
@@ -18,6 +19,33 @@ def key(seed: int, purpose: str, *where: int) -> int:
 def generator(seed: int, purpose: str, *where: int) -> torch.Generator:
     """A fresh CPU generator for one purpose at one place."""
     return torch.Generator().manual_seed(key(seed, purpose, *where))
+
+
+def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int], epochs: int) -> np.ndarray:
+    """(epochs, all examples): the order in which each client goes over its examples, one client after the other.
+
+    An epoch sorts a client's examples by hashes of (seed, round, client, place), so that the orders of a thousand
+    clients are a few sums over one array, and each client's is what it would be alone.
+    """
+    owner = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+    ends = np.cumsum(sizes)
+    first = np.repeat(ends - np.asarray(sizes), sizes)
+    streams = _mixed(np.asarray(clients, dtype=np.uint64) + np.uint64(key(seed, "shuffle", round)))[owner]
+    places = (np.arange(len(owner)) - first).astype(np.uint64)
+    orders = np.empty((epochs, len(owner)), dtype=np.int64)
+    for epoch in range(epochs):
+        drawn = _mixed(streams + (np.uint64(epoch) << np.uint64(40)) + places)
+        # The owner above 40 bits of the draw: one sort keeps the clients apart.
+        orders[epoch] = np.argsort(owner << np.uint64(40) | drawn >> np.uint64(24), kind="stable") - first
+    return orders
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): neighbours become unrelated 64-bit numbers."""
+    mixed = values * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ mixed >> np.uint64(31)
 
 
 @contextmanager

@@ -7,21 +7,21 @@ server:  fold the uploads, average, let every part finish the round
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedra.core import tree
 from fedra.core.batches import LocalData
-from fedra.core.model import Model, Output, Weights
+from fedra.core.draws import Draws
+from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
-from fedra.core.part import Algorithm, GradientFunction, GradientRule
+from fedra.core.part import Algorithm, GradientFunction, GradientRule, Part
+from fedra.core.teachers import Outputs, look_up, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Batch, Client, Local, Population, Server, Trace, Upload, View
-
-LOOKUP_BATCH = 256
-"""Examples per pass when a frozen model's outputs are computed ahead."""
 
 
 @dataclass
@@ -31,6 +31,7 @@ class LocalState:
     params: Params
     buffers: Params
     optimizer: Tree
+    carried: Tree
 
 
 def client_update(
@@ -47,9 +48,11 @@ def client_update(
     client, state = begin(algorithm, model, optimizer, origin, received, memory, data, population)
     teachers = teacher_weights(algorithm, client)
     known = look_up(model, teachers, data)
+    draws = Draws(algorithm, model, *data.where)
     traces = []
     for number, batch in enumerate(data):
         try:
+            batch = replace(batch, drawn=draws.step(len(batch.targets)))
             outputs = teacher_outputs(model, teachers, known, batch)
             traces.append(local_step(algorithm, model, client, state, batch, outputs))
         except Exception as error:
@@ -80,7 +83,15 @@ def begin(
         params[name].requires_grad_()
     client = Client(origin, received, memory, len(data), trained, data.label_counts, optimizer, population)
     moving = {name: params[name].detach() for name in trained}
-    return client, LocalState(params, tree.clone(origin.buffers), optimizer.init(moving))
+    return client, LocalState(
+        params, tree.clone(origin.buffers), optimizer.init(moving), first_carried(algorithm, client)
+    )
+
+
+def first_carried(algorithm: Algorithm, client: Client) -> Tree:
+    """What parts carry into the first local step."""
+    carried = {name: part.init_steps(client) for name, part in algorithm.parts().items()}
+    return {name: values for name, values in carried.items() if values}
 
 
 def local_step(
@@ -89,15 +100,16 @@ def local_step(
     client: Client,
     state: LocalState,
     batch: Batch,
-    teachers: dict[str, Output],
+    teachers: Outputs,
     functional: bool = False,
 ) -> Trace:
     """One step: the objective's gradient through all gradient rules, then the optimiser; `state` is updated."""
-    view = View(model, client, batch, state.buffers, teachers, functional)
+    view = View(model, client, batch, state.buffers, teachers, functional, state.carried)
     gradient = nest(algorithm, view)(state.params)
     state.optimizer = client.optimizer.step(state.params, gradient, state.optimizer)
     if view.trace.buffers is not None:
         state.buffers = view.trace.buffers
+    state.carried = state.carried | view.trace.carried
     return view.trace
 
 
@@ -116,48 +128,12 @@ def nest(algorithm: Algorithm, view: View) -> GradientFunction:
     return function
 
 
-def teacher_weights(algorithm: Algorithm, client: Client) -> dict[str, Weights]:
-    """The frozen models that any part wants to hear."""
-    teachers: dict[str, Weights] = {}
-    for part in algorithm.parts().values():
-        teachers.update(part.teachers(client))
-    return teachers
-
-
-@torch.no_grad()
-def look_up(model: Model, teachers: dict[str, Weights], data: LocalData) -> dict[str, Output]:
-    """The teachers' outputs for all of the client's examples, once a round, where that is exact."""
-    if data.prepared is None or not model.per_example:
-        return {}
-    return {
-        name: Output(*map(torch.cat, zip(*passes, strict=True)))
-        for name, weights in teachers.items()
-        if (passes := [model.output(weights, part) for part in torch.split(data.prepared, LOOKUP_BATCH)])
-    }
-
-
-@torch.no_grad()
-def teacher_outputs(
-    model: Model, teachers: dict[str, Weights], known: dict[str, Output], batch: Batch
-) -> dict[str, Output]:
-    """The teachers' outputs on one batch: looked up by row, or computed."""
-    if known and batch.index is not None:
-        index = batch.index
-        return {name: Output(out.features[index], out.logits[index]) for name, out in known.items()}
-    return {name: model.output(weights, batch.inputs) for name, weights in teachers.items()}
-
-
 @torch.no_grad()
 def finish(algorithm: Algorithm, client: Client, state: LocalState, traces: list[Trace]) -> tuple[Tree, Upload]:
     """The client's new memory and its upload; nothing private or frozen is in it."""
     params = {name: value.detach() for name, value in state.params.items()}
-    local = Local(client, Weights(params, state.buffers), len(traces))
-    memory: Tree = {}
-    extras: Tree = {}
-    for name, part in algorithm.parts().items():
-        remembered, sent = part.finish_client(local)
-        memory |= {name: remembered} if remembered else {}
-        extras |= {name: sent} if sent else {}
+    local = Local(client, Weights(params, state.buffers), len(traces), state.carried)
+    memory, extras = last_words(algorithm, local)
     averaged = algorithm.sharing.is_averaged
     delta = {name: value.contiguous() for name, value in local.delta.items() if averaged(name)}
     buffers = {name: value for name, value in state.buffers.items() if averaged(name)}
@@ -168,6 +144,13 @@ def finish(algorithm: Algorithm, client: Client, state: LocalState, traces: list
     effective = client.optimizer.effective_steps(steps) if algorithm.counts_steps else float(steps)
     upload = Upload(delta, buffers, client.examples, steps, effective, extras, figures, broken)
     return memory, upload
+
+
+def last_words(algorithm: Algorithm, local: Local) -> tuple[Tree, Tree]:
+    """What the client's parts remember, and what they send beside the model."""
+    said = {name: part.finish_client(local) for name, part in algorithm.parts().items()}
+    memory = {name: remembered for name, (remembered, _) in said.items() if remembered}
+    return memory, {name: sent for name, (_, sent) in said.items() if sent}
 
 
 def _figures(losses: list[Tensor], traces: list[Trace]) -> tuple[dict[str, float], int | None]:
@@ -207,13 +190,19 @@ class Fold:
         self._totals: dict[str, Tree] = {name: {} for name in self._parts}
         self.uploads = 0
 
-    @torch.no_grad()
     def add(self, upload: Upload) -> None:
         """Fold in one upload, which is not needed any more after it."""
-        self._combined = self._algorithm.combine.add(self._combined, upload)
-        for name, part in self._parts.items():
-            self._totals[name] = part.collect(self._totals[name], upload)
-        self.uploads += 1
+        self.add_stack(Uploads.of(upload))
+
+    @torch.no_grad()
+    def add_stack(self, uploads: Uploads) -> None:
+        """Fold in a stack of them: the combine rule at once, parts that collect something one after the other."""
+        self._combined = self._algorithm.combine.add_stack(self._combined, uploads)
+        collecting = {name: part for name, part in self._parts.items() if type(part).collect is not Part.collect}
+        for upload in uploads if collecting else ():
+            for name, part in collecting.items():
+                self._totals[name] = part.collect(self._totals[name], upload)
+        self.uploads += len(uploads)
 
     @torch.no_grad()
     def finish(self, server: Server, population: Population) -> Server:

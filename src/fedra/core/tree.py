@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,9 @@ Tree = dict[str, Any]
 
 def add(left: Params, right: Params, scale: float | Tensor = 1.0) -> Params:
     """Left + scale * right, over the names of `left`; a name absent from `right` keeps its very tensor."""
-    return {name: value + scale * right[name] if name in right else value for name, value in left.items()}
+    if isinstance(scale, Tensor):
+        return {name: value + scale * right[name] if name in right else value for name, value in left.items()}
+    return {name: value.add(right[name], alpha=scale) if name in right else value for name, value in left.items()}
 
 
 def subtract(left: Params, right: Params) -> Params:
@@ -54,6 +56,19 @@ def accumulate(total: Params, values: Params, weight: float = 1.0) -> Params:
     return total
 
 
+def accumulate_stack(total: Params, stacks: Params, weights: Sequence[float]) -> Params:
+    """Total += sum_k weights[k] * stacks[k] in place, the k being the first dimension; an empty `total` starts it."""
+    some = next(iter(stacks.values()), None)
+    if some is None:
+        return total
+    factors = torch.tensor(weights, dtype=torch.float64).to(some.device)
+    for name, stack in stacks.items():
+        rows = stack.reshape(len(factors), -1)
+        kept = total[name] if name in total else total.setdefault(name, stack.new_zeros(stack.shape[1:]))
+        kept.view(-1).addmv_(rows.T, factors.to(rows.dtype))
+    return total
+
+
 def dot(left: Params, right: Params) -> Tensor:
     """The inner product over the names of `left`."""
     return torch.stack([(value * right[name]).sum() for name, value in left.items()]).sum()
@@ -74,6 +89,11 @@ def is_finite(values: Params) -> bool:
     if not values:
         return True
     return bool(torch.stack([value.sum() for value in values.values()]).isfinite().all())
+
+
+def each(values: Tree, function: Callable[[Tensor], Tensor]) -> Tree:
+    """The function of every tensor of a tree."""
+    return {n: each(v, function) if isinstance(v, dict) else function(v) for n, v in values.items()}
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Params:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from fedra.core import tree
 from fedra.core.model import Model, Output, Weights
 from fedra.core.optimizer import Optimizer
+from fedra.core.ownership import Owners
 from fedra.core.tree import Params, Tree
+from fedra.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedra.core.part import Term
@@ -22,13 +25,15 @@ class Batch:
     """Inputs ready for the model, their labels, their rows in the client's data, and which are padding.
 
     `index` is None when the inputs were drawn at random (augmented), so that nothing may be looked up by row.
-    `mask` is 1 for an example and 0 for padding; None where there is no padding.
+    `mask` is 1 for an example and 0 for padding; None where there is no padding. `drawn` holds what parts drew at
+    random for this step (`Part.draw`), under their names.
     """
 
     inputs: Tensor
     targets: Tensor
     index: Tensor | None = None
     mask: Tensor | None = None
+    drawn: Tree = field(default_factory=dict)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over the batch's examples, padding left out."""
@@ -39,10 +44,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Population:
-    """All clients of the federation, sampled or not."""
+    """All clients of the federation, sampled or not; `owners` where classes belong to clients, `seed` the server's."""
 
     clients: int
     examples: int
+    owners: Owners | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,19 +77,25 @@ class Trace:
 
     loss: Tensor | None = None
     buffers: Params | None = None
+    carried: Tree = field(default_factory=dict)
     logs: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass
 class View:
-    """One local step as its parts see it: the batch, the client, the teachers' outputs, and gradients on demand."""
+    """One local step as its parts see it: the batch, the client, the teachers' outputs, and gradients on demand.
+
+    `teachers` and `carried` have one entry per part that has any, under the part's name: the outputs of the frozen
+    models it asked for, and what it handed on at the step before.
+    """
 
     model: Model
     client: Client
     batch: Batch
     buffers: Params
-    teachers: Mapping[str, Output]
+    teachers: Mapping[str, Mapping[str, Output]]
     functional: bool = False
+    carried: Tree = field(default_factory=dict)
     trace: Trace = field(default_factory=Trace)
     _kept: tuple[list[Tensor], Tensor] | None = None
 
@@ -96,17 +109,32 @@ class View:
         """Record a number of this step; its mean over the steps goes into clients.jsonl."""
         self.trace.logs[name] = value.detach()
 
+    def carry(self, part: str, values: Tree) -> None:
+        """Hand `values`, of the shapes of `carried[part]`, to the part's next local step.
+
+        Every pass of a step reads the same `carried`, so that a gradient is a function of the weights alone; of
+        what several passes hand on, the first counts.
+        """
+        flat = tree.flatten(values)
+        shapes = {path: value.shape for path, value in flat.items()}
+        if shapes != {path: value.shape for path, value in tree.flatten(self.carried.get(part, {})).items()}:
+            raise ConfigError(
+                f"the part '{part}' carries other names or shapes from a step than it began with: let its init_steps "
+                "give the same"
+            )
+        self.trace.carried.setdefault(part, tree.unflatten({path: value.detach() for path, value in flat.items()}))
+
     def gradient(self, terms: Sequence[Term], params: Params, scope: str = "all", record: bool = False) -> Params:
         """The gradient of the sum of `terms` at `params` with respect to the trained parameters of `scope`.
 
-        `record` marks the objective's own gradient: its first value is the step's training loss.
+        `record` marks the objective's own gradient: its first values are the step's training loss and its terms.
         """
         names = self.names(scope)
         batched = [term for term in terms if not term.closed_form]
         if batched:
-            gradient, loss = self._differentiate(batched, params, names, scope)
+            gradient, losses = self._differentiate(batched, params, names, scope)
             if record and self.trace.loss is None:
-                self.trace.loss = loss.detach()
+                self._record(batched, losses.detach())
         else:
             gradient = {name: torch.zeros_like(params[name]) for name in names}
         closed = [term for term in terms if term.closed_form]
@@ -117,11 +145,11 @@ class View:
         return gradient
 
     def value(self, term: Term, params: Params) -> Tensor:
-        """The term's value at `params`, without a gradient and without a trace in the buffers."""
+        """The term's value at `params`, without a gradient and without a trace."""
         with torch.no_grad():
-            before, self.trace.buffers = self.trace.buffers, {}
-            loss = self._total([term], params)
-            self.trace.buffers = before
+            kept, self.trace = self.trace, Trace()
+            loss = self._losses([term], params).sum()
+            self.trace = kept
             return loss
 
     def track(self, params: Params) -> None:
@@ -137,30 +165,46 @@ class View:
             return self._transform(terms, params, names)
         fresh = {n: params[n].detach().requires_grad_() for n in names if not params[n].requires_grad}
         weights = {**params, **fresh}
-        loss = self._total(terms, weights, head_only=scope == "head")
-        if not loss.requires_grad:  # no term depends on what may move
-            return {n: torch.zeros_like(params[n]) for n in names}, loss
-        slopes = torch.autograd.grad(loss, [weights[n] for n in names], materialize_grads=True)
-        return dict(zip(names, _apart(slopes), strict=True)), loss
+        losses = self._losses(terms, weights, head_only=scope == "head")
+        if not losses.requires_grad:  # no term depends on what may move
+            return {n: torch.zeros_like(params[n]) for n in names}, losses
+        precision = self.model.precision
+        slopes = torch.autograd.grad(
+            precision.scaled(losses.sum()), [weights[n] for n in names], materialize_grads=True
+        )
+        return precision.unscaled(dict(zip(names, _apart(slopes), strict=True))), losses
 
     def _transform(self, terms: Sequence[Term], params: Params, names: Sequence[str]) -> tuple[Params, Tensor]:
         """The same by function transform, which nests inside vmap; frozen outside names are constants."""
 
-        def loss(moved: Params) -> tuple[Tensor, tuple[Tensor, Params | None]]:
-            before, self.trace.buffers = self.trace.buffers, None
-            total = self._total(terms, {**params, **moved})
-            buffers, self.trace.buffers = self.trace.buffers, before
-            return total, (total, buffers)
+        def loss(moved: Params) -> tuple[Tensor, tuple[Tensor, Params | None, Tree, Params]]:
+            kept, self.trace = self.trace, Trace()
+            losses = self._losses(terms, {**params, **moved})
+            left, self.trace = self.trace, kept
+            return precision.scaled(losses.sum()), (losses, left.buffers, left.carried, left.logs)
 
-        gradient, (total, buffers) = torch.func.grad(loss, has_aux=True)({n: params[n] for n in names})
+        precision = self.model.precision
+        found, left = torch.func.grad(loss, has_aux=True)({n: params[n] for n in names})
+        losses, buffers, carried, logs = left
         if self.trace.buffers is None:
             self.trace.buffers = buffers
-        return gradient, total
+        self.trace.carried = carried | self.trace.carried
+        self.trace.logs |= logs
+        return precision.unscaled(found), losses
 
-    def _total(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
+    def _losses(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
+        """The value of every term."""
         output = self._output(params, head_only)
-        losses = [term.loss(output, params, self) for term in terms]
-        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+        return torch.stack([term.loss(output, params, self) for term in terms])
+
+    def _record(self, terms: Sequence[Term], losses: Tensor) -> None:
+        """The training loss, and each term's share of it: what is no number counts as infinite, so that a mean shows
+        it.
+        """
+        self.trace.loss = losses.sum()
+        if len(terms) > 1:
+            for term, value in zip(terms, torch.where(losses.isnan(), torch.inf, losses), strict=True):
+                self.log(f"train_loss/{term.name}", value)
 
     def _output(self, params: Params, head_only: bool) -> Output:
         """The training pass.
@@ -201,11 +245,12 @@ def _apart(slopes: Iterable[Tensor]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Local:
-    """A client after its local steps."""
+    """A client after its local steps; `carried` is what parts handed on at the last one, under their names."""
 
     client: Client
     weights: Weights
     steps: int
+    carried: Tree = field(default_factory=dict)
 
     @property
     def delta(self) -> Params:

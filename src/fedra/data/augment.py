@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
+from fedra.core.transfer import brought
 from fedra.data.dataset import Dataset
 from fedra.errors import ConfigError
 from fedra.registry import Registry
@@ -40,12 +41,12 @@ class Crop:
         shifts = torch.randint(-self.padding, self.padding + 1, (2, size, 1), generator=generator)
         rows, inside_rows = self._source(shifts[0], height)
         columns, inside_columns = self._source(shifts[1], width)
-        place = (rows[:, :, None] * width + columns[:, None, :]).view(size, 1, -1).to(batch.device)
-        window = batch.flatten(2).gather(2, place.expand(-1, channels, -1)).view_as(batch)
+        place = (rows[:, :, None] * width + columns[:, None, :]).view(size, 1, -1)
+        window = batch.flatten(2).gather(2, brought(place, batch.device).expand(-1, channels, -1)).view_as(batch)
         if self.mode == "reflect":
             return window
         inside = (inside_rows[:, :, None] & inside_columns[:, None, :]).unsqueeze(1)
-        return window.mul_(inside.to(batch.device))
+        return window.mul_(brought(inside, batch.device))
 
     def _source(self, shift: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """The rows (or columns) each window shows, padding mapped into the image, and what is no padding."""
@@ -65,7 +66,7 @@ class Flip:
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         chosen = torch.randint(2, (len(batch), 1, 1, 1), generator=generator).bool()
-        return torch.where(chosen.to(batch.device), batch.flip(-1), batch)
+        return torch.where(brought(chosen, batch.device), batch.flip(-1), batch)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Cutout:
         covered_rows = self._covered(len(batch), batch.shape[-2], generator)
         covered_columns = self._covered(len(batch), batch.shape[-1], generator)
         hole = (covered_rows[:, :, None] & covered_columns[:, None, :]).unsqueeze(1)
-        return batch.masked_fill(hole.to(batch.device), 0.0)
+        return batch.masked_fill(brought(hole, batch.device), 0.0)
 
     def _covered(self, size: int, length: int, generator: torch.Generator) -> Tensor:
         centre = torch.randint(length, (size, 1), generator=generator)
@@ -99,8 +100,8 @@ class Normalise:
 
     def __call__(self, batch: Tensor) -> Tensor:
         channels = (-1, *(1 for _ in batch.shape[2:]))
-        mean = torch.tensor(self.mean, dtype=batch.dtype, device=batch.device).view(channels)
-        std = torch.tensor(self.std, dtype=batch.dtype, device=batch.device).view(channels)
+        mean = brought(torch.tensor(self.mean, dtype=batch.dtype).view(channels), batch.device)
+        std = brought(torch.tensor(self.std, dtype=batch.dtype).view(channels), batch.device)
         return (batch - mean).div_(std)
 
 

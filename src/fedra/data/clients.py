@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -28,14 +29,30 @@ class PooledClients:
         return len(self.rows)
 
     def size(self, client: int) -> int:
-        return len(self.rows[client])
+        return self._sizes[client]
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return list(map(len, self.rows))
 
     def __getitem__(self, client: int) -> Examples:
-        rows = self.rows[client]
+        return self._examples(self.rows[client])
+
+    def joined(self, clients: Sequence[int]) -> Examples:
+        return self._examples(torch.cat([self.rows[client] for client in clients]))
+
+    def _examples(self, rows: Tensor) -> Examples:
         return Examples(self.pool.inputs[rows], self.pool.targets[rows], self.pool.transform)
 
     def tensors(self) -> Iterable[Tensor]:
         return (self.pool.inputs, self.pool.targets)
+
+    def together(self) -> OwnClients:
+        """One client that holds what any client holds, each example once and in the pool's own order."""
+        rows = torch.unique(torch.cat(list(self.rows)))
+        if len(rows) == len(self.pool):
+            return OwnClients([self.pool])
+        return OwnClients([self._examples(rows)])
 
 
 @dataclass(frozen=True)
@@ -48,11 +65,29 @@ class OwnClients:
         return len(self.examples)
 
     def size(self, client: int) -> int:
-        return len(self.examples[client])
+        return self._sizes[client]
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return list(map(len, self.examples))
 
     def __getitem__(self, client: int) -> Examples:
         return self.examples[client]
 
+    def joined(self, clients: Sequence[int]) -> Examples | None:
+        own = [self.examples[client] for client in clients]
+        transform = own[0].transform
+        if any(one.transform is not transform and one.transform != transform for one in own):
+            return None
+        inputs, targets = torch.cat([one.inputs for one in own]), torch.cat([one.targets for one in own])
+        return Examples(inputs, targets, transform)
+
     def tensors(self) -> Iterable[Tensor]:
         for own in self.examples:
             yield from (own.inputs, own.targets)
+
+    def together(self) -> OwnClients:
+        """One client that holds what all clients hold, one client's examples after the other's."""
+        inputs = torch.cat([own.inputs for own in self.examples])
+        targets = torch.cat([own.targets for own in self.examples])
+        return OwnClients([Examples(inputs, targets, self.examples[0].transform)])

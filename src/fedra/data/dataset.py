@@ -19,12 +19,30 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """Pairs of test examples to be told apart: do the rows `first[i]` and `second[i]` show the same person?
+
+    `first` and `second` are int64 (P,), `same` is bool (P,), `folds` int64 (P,) in rising order: the fold of each pair
+    where a threshold is chosen on the other folds.
+    """
+
+    first: Tensor
+    second: Tensor
+    same: Tensor
+    folds: Tensor
+
+    def __len__(self) -> int:
+        return len(self.same)
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A training and a test split, the names of the classes, and the constants that normalise the inputs.
 
     `mean` and `std` are per channel on the 0..1 scale; None leaves float inputs as they are.
     `augment` names the batch operations its papers train with; `groups` is the natural owner of each
-    training example (a writer, a hospital, a folder), where the set has one.
+    training example (a writer, a hospital, a folder), where the set has one. Test targets from the number of classes on
+    are strangers: people whom training never sees, for `pairs` to compare.
     """
 
     name: str
@@ -36,8 +54,15 @@ class Dataset:
     augment: tuple[str, ...] = ()
     groups: Tensor | None = None
     notes: dict[str, str] = field(default_factory=dict)
+    pairs: Pairs | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.train.inputs.shape[1:])
+
+    @property
+    def known_test(self) -> Split:
+        """The test examples of the classes: those of which accuracy can be counted."""
+        known = self.test.targets < len(self.classes)
+        return self.test if bool(known.all()) else Split(self.test.inputs[known], self.test.targets[known])

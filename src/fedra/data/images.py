@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +14,15 @@ import torch
 from torch import Tensor
 
 from fedra.data.decoding import Bytes
+from fedra.data.progress import CountProgress
 from fedra.errors import DataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".gif")
 SHOWN = 10
 """How many bad images an error lists by name."""
+PORTION = 1024
+"""Images whose decoding is asked for at once: it bounds what waits in memory."""
+MOST_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -59,31 +66,98 @@ def _is_image(file: Path) -> bool:
     return file.suffix.lower() in SUFFIXES and file.name[0] != "." and file.is_file()
 
 
-def read_images(paths: Sequence[Path], *, grey: bool = False, size: tuple[int, int] | None = None) -> Tensor:
-    """The pixels, uint8 (N, 1 or 3, height, width); `size` (height, width) resizes what is not that large."""
-    first: Path | None = None
+def read_images(
+    sources: Sequence[Path] | Sequence[bytes],
+    *,
+    grey: bool = False,
+    size: tuple[int, int] | None = None,
+    square: bool = False,
+) -> Tensor:
+    """The pixels, uint8 (N, 1 or 3, height, width); `size` (height, width) resizes what is not that large.
+
+    A source is a file, or a file's content. `square` takes the largest square about the middle first, so that nothing
+    is stretched.
+    """
+    pixels, problems = usable_images(sources, grey=grey, size=size, square=square)
+    if problems:
+        listed = shortened([f"{name_of(sources, number)} ({why})" for number, why in problems.items()])
+        raise DataError(f"{len(problems)} images cannot be used, repair or remove them: {listed}")
+    return pixels
+
+
+def usable_images(
+    sources: Sequence[Path] | Sequence[bytes],
+    *,
+    grey: bool = False,
+    size: tuple[int, int] | None = None,
+    square: bool = False,
+) -> tuple[Tensor, dict[int, str]]:
+    """As `read_images`, but with what is wrong with each image that cannot be used; its pixels are black."""
+    first = -1
     pixels: Bytes | None = None
-    problems: list[str] = []
-    for number, path in enumerate(paths):
-        try:
-            image = _read(path, grey, size)
-        except _Unusable as error:
-            problems.append(f"{path} ({error})")
+    problems: dict[int, str] = {}
+    for number, image in enumerate(_decoded(sources, grey, size, square)):
+        if isinstance(image, _Unusable):
+            problems[number] = str(image)
             continue
-        if first is None or pixels is None:
-            first, pixels = path, np.empty((len(paths), *image.shape), np.uint8)
+        if pixels is None:
+            first, pixels = number, _room(len(sources), image)
         if image.shape != pixels.shape[1:]:
             raise DataError(
-                f"the images differ in size ({first} is {_size(pixels[0])}, {path} is {_size(image)}): "
-                "set `size` to resize them all"
+                f"the images differ in size ({name_of(sources, first)} is {_size(pixels[first])}, "
+                f"{name_of(sources, number)} is {_size(image)}): set `size` to resize them all"
             )
         pixels[number] = image
-    if problems:
-        shown = "; ".join(problems[:SHOWN]) + ("; ..." if len(problems) > SHOWN else "")
-        raise DataError(f"{len(problems)} images cannot be used, repair or remove them: {shown}")
     if pixels is None:
-        raise DataError("there are no images to read: check the path")
-    return torch.from_numpy(pixels)
+        listed = f", such as {name_of(sources, 0)} ({problems[0]})" if problems else ""
+        raise DataError(f"there are no images to read{listed}: check the path")
+    return torch.from_numpy(pixels), problems
+
+
+def name_of(sources: Sequence[Path] | Sequence[bytes], number: int) -> str:
+    """A source as an error names it: its path, or its number where it has none."""
+    source = sources[number]
+    return str(source) if isinstance(source, Path) else f"image {number}"
+
+
+def shortened(names: Sequence[str]) -> str:
+    """A list for a sentence: its first entries, and dots for the rest."""
+    return "; ".join(names[:SHOWN]) + ("; ..." if len(names) > SHOWN else "")
+
+
+def _decoded(
+    sources: Sequence[Path] | Sequence[bytes], grey: bool, size: tuple[int, int] | None, square: bool
+) -> Iterator[Bytes | _Unusable]:
+    """Every image in its turn, decoded by several threads a portion ahead."""
+
+    def read(source: Path | bytes) -> Bytes | _Unusable:
+        try:
+            return _read(source, grey, size, square)
+        except _Unusable as problem:
+            return problem
+
+    with (
+        ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool,
+        CountProgress("decoding images", len(sources)) as bar,
+    ):
+        for start in range(0, len(sources), PORTION):
+            some: Sequence[Path | bytes] = sources[start : start + PORTION]
+            for image in pool.map(read, some):
+                yield image
+                bar.advance(1)
+
+
+def _room(count: int, image: Bytes) -> Bytes:
+    """An array for so many such images, refused where they would never fit into this machine's memory."""
+    wanted = count * image.nbytes
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if wanted > there:
+            raise DataError(
+                f"{count} images of {_size(image)} take {wanted / 1e9:.1f} GB and this machine has {there / 1e9:.1f} "
+                "GB of memory: set a smaller `size`, or take fewer of them"
+            )
+    return np.zeros((count, *image.shape), np.uint8)
 
 
 def _size(image: Bytes) -> str:
@@ -94,17 +168,22 @@ class _Unusable(Exception):
     """One image that cannot be used, and why."""
 
 
-def _read(path: Path, grey: bool, size: tuple[int, int] | None) -> Bytes:
+def _read(source: Path | bytes, grey: bool, size: tuple[int, int] | None, square: bool) -> Bytes:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with Image.open(source if isinstance(source, Path) else io.BytesIO(source)) as image:
             if image.mode[0] in "IF":
                 # Pillow would clip such values at 255 without a word.
                 raise _Unusable("it has more than 8 bits a pixel")
             converted = image.convert("L" if grey else "RGB")
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise _Unusable(str(error).replace(f" {str(path)!r}", "")) from None
+        where = f" {str(source)!r}" if isinstance(source, Path) else ""
+        raise _Unusable(str(error).replace(where, "") if where else "it is no image file") from None
+    if square and converted.width != converted.height:
+        side = min(converted.size)
+        left, top = (converted.width - side) // 2, (converted.height - side) // 2
+        converted = converted.crop((left, top, left + side, top + side))
     if size is not None and converted.size != (size[1], size[0]):
         converted = converted.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     array: Bytes = np.asarray(converted)

@@ -1,4 +1,4 @@
-"""A progress bar for transfers that take long enough to make a person wonder."""
+"""Progress bars for what takes long enough to make a person wonder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 PATIENCE = 2.0
 """Seconds before the bar appears."""
@@ -30,11 +40,13 @@ class DownloadProgress:
             self._bar.update(self._task, completed=self._done)
 
     def _draw(self) -> Progress:
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        bar = Progress(*columns, console=Console(stderr=True))
+        bar = Progress(TextColumn("{task.description}"), BarColumn(), *self._columns(), console=Console(stderr=True))
         self._task = bar.add_task(self._name, total=self._total, completed=self._done)
         bar.start()
         return bar
+
+    def _columns(self) -> tuple[ProgressColumn, ...]:
+        return DownloadColumn(), TransferSpeedColumn()
 
     def __enter__(self) -> Self:
         return self
@@ -44,3 +56,13 @@ class DownloadProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class CountProgress(DownloadProgress):
+    """The same for work on a known number of things, with the time left."""
+
+    def __init__(self, name: str, total: int) -> None:
+        super().__init__(name, total, 0)
+
+    def _columns(self) -> tuple[ProgressColumn, ...]:
+        return MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,16 +10,17 @@ import torch
 
 from fedra.core import tree
 from fedra.core.batches import Examples
-from fedra.core.evaluate import Counts, count, portions
+from fedra.core.evaluate import evaluate
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.part import Personaliser
 from fedra.core.random import key
+from fedra.core.rates import constant
 from fedra.core.round import broadcast
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 from fedra.data.partition import aligned_test
-from fedra.runners.base import Runner
+from fedra.runners.base import Runner, one_by_one
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class Personalised:
 
 def personal_job(job: Job, personaliser: Personaliser, rounds: int) -> Job:
     """The job of the clients' own training after `rounds` rounds: same data, the personaliser's algorithm."""
-    lr = job.local.lr if personaliser.initial_rate else job.local.lr * job.local.lr_decay**rounds
-    local = replace(job.local, lr=lr, lr_decay=1.0, schedule=replace(job.local.schedule, epochs=personaliser.epochs))
+    lr = job.local.lr if personaliser.initial_rate else job.local.at(rounds).lr
+    schedule = replace(job.local.schedule, epochs=personaliser.epochs)
+    local = replace(job.local, schedule=schedule, lr=lr, lr_decay=1.0, rate=constant)
     return replace(job, algorithm=personaliser.algorithm(job.algorithm), local=local)
 
 
@@ -69,14 +71,15 @@ def personalised(
         start = {client: {kept: memory(client).get(kept, {})} for client in cohort if memory(client).get(kept)}
         received = broadcast(own_job.algorithm, server)
         results = runner.train(rounds, server.weights, received, cohort, lambda client: start.get(client, {}))
-        for result in results:
+        for result in one_by_one(results):
             on_client()
             test = _aligned(job, result.client)
             params = tree.add(server.weights.params, result.upload.delta)
             buffers = {**server.weights.buffers, **result.upload.buffers}
             private: Params = result.memory.get(kept, {})
-            own[result.client] = _accuracy(job, Weights({**params, **private}, buffers), test)
-            shared[result.client] = _accuracy(job, server.weights, test)
+            mine = Weights({**params, **private}, buffers)
+            own[result.client] = evaluate(job.model, mine, test, job.classes).accuracy
+            shared[result.client] = evaluate(job.model, server.weights, test, job.classes).accuracy
     finally:
         runner.close()
     return Personalised(own, shared)
@@ -87,13 +90,3 @@ def _aligned(job: Job, client: int) -> Examples:
     rng = np.random.default_rng(key(job.seed, "aligned-test", client))
     rows = torch.from_numpy(aligned_test(job.clients[client].targets.numpy(), job.test.targets.numpy(), rng=rng))
     return Examples(job.test.inputs[rows], job.test.targets[rows], job.test.transform)
-
-
-def _accuracy(job: Job, weights: Weights, test: Examples) -> float:
-    arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-
-    def counts() -> Iterator[Counts]:
-        for portion in portions(len(test)):
-            yield count(job.model, arranged, test, job.classes, *portion)
-
-    return Counts.total(counts()).accuracy

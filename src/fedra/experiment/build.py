@@ -9,19 +9,26 @@ import torch
 from torch import nn
 
 from fedra.core.batches import Examples, Schedule
+from fedra.core.compiling import refuse_without_compiler
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
+from fedra.core.part import Algorithm
+from fedra.core.precision import build_precision
 from fedra.core.random import key
 from fedra.data import DATASETS, Dataset, load, transform_for
 from fedra.data.clients import PooledClients
 from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError
+from fedra.evaluation.personalised import personal_job
 from fedra.experiment import config as configuration
+from fedra.experiment.centralised import is_centralised, together, without_federation
+from fedra.experiment.cohort import CohortRule
 from fedra.experiment.config import Config
-from fedra.experiment.naming import build_algorithm, with_defaults, written_out
-from fedra.models import MODELS, with_projection
+from fedra.experiment.naming import build_algorithm, build_schedule, with_defaults, written_out, written_schedule
+from fedra.models import MODELS, load_weights, with_projection
 from fedra.models import build as build_model
-from fedra.runners import RUNNERS, Runner
+from fedra.runners import RUNNERS, Runner, choose
+from fedra.runners.centralised import refuse_federated_parts
 
 
 @dataclass(frozen=True)
@@ -37,26 +44,51 @@ def build(config: Config) -> Built:
     algorithm = build_algorithm(config.algorithm)
     if config.faults.straggler and config.faults.deadline is None:
         raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
-    local = local_training(config.local)
+    local = local_training(config.local, config.rounds)
     if algorithm.counts_steps:
         local.at(0).effective_steps(1)  # an optimiser without it is refused before any client trains
+    _check_last_rate(algorithm, local, config.rounds)
     RUNNERS.settings(config.runner.name, config.runner.settings)
+    if is_centralised(config):
+        refuse_federated_parts(algorithm)
     device = build_device(config.device)
+    precision = build_precision(config.precision, device)
+    if config.compile:
+        refuse_without_compiler(device)
     dataset = load(config.data.name, **config.data.settings)
     transform = transform_for(dataset, config.data.augment)
     parts = split_dataset(config, dataset)
     module = build_module(config, dataset)
     clients = PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts)
-    test = Examples(dataset.test.inputs, dataset.test.targets, transform)
-    job = Job(algorithm, Model(module, device), clients, local, len(dataset.classes), config.seed, test)
-    return Built(job, dataset)
+    test = Examples(dataset.test.inputs, dataset.test.targets, transform).kept()
+    model = Model(module, device, precision, config.compile)
+    job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test)
+    return Built(together(job, clients) if is_centralised(config) else job, dataset)
 
 
-def local_training(section: configuration.Local) -> LocalTraining:
-    """How a client trains."""
+def local_training(section: configuration.Local, rounds: int) -> LocalTraining:
+    """How a client trains in a run of so many rounds."""
+    if section.lr_decay != 1 and section.schedule not in ("constant", {"name": "constant"}):
+        raise ConfigError(
+            f"local.lr_decay = {section.lr_decay:g} and local.schedule = {section.schedule!r} both say how the rate "
+            "moves: keep one (schedule = { name = 'exponential' } is what lr_decay does)"
+        )
     schedule = Schedule(section.epochs, section.batch, section.drop_last)
     rate = (section.lr, section.lr_decay)
-    return LocalTraining(schedule, section.optimizer, *rate, section.momentum, section.weight_decay)
+    course = build_schedule(section.schedule)
+    local = LocalTraining(schedule, section.optimizer, *rate, section.momentum, section.weight_decay, course, rounds)
+    local.at(0)  # a warm-up longer than the run is refused before any data are read
+    return local
+
+
+def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) -> None:
+    """A personaliser goes on at the last rate, which must not be nothing."""
+    personaliser = algorithm.personalise
+    if personaliser is not None and not personaliser.initial_rate and local.at(rounds).lr == 0:
+        raise ConfigError(
+            f"local.schedule ends at the rate 0, at which the part '{personaliser.name}' would change nothing: "
+            "give the schedule a floor, or the part initial_rate = true"
+        )
 
 
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:
@@ -68,11 +100,13 @@ def split_dataset(config: Config, dataset: Dataset) -> list[Any]:
 
 
 def build_module(config: Config, dataset: Dataset) -> nn.Module:
-    """The network with its initial weights."""
+    """The network with its initial weights: drawn, or from a file."""
     section = config.model
     module = build_model(
         section.name, dataset.shape, len(dataset.classes), seed=key(config.seed, "model"), **section.settings
     )
+    if section.weights is not None:
+        load_weights(module, section.weights)
     if section.projection is None:
         return module
     seed = key(config.seed, "projection")
@@ -97,8 +131,19 @@ def build_runner(config: Config, job: Job) -> Runner:
     return runner
 
 
+def settled(config: Config, job: Job) -> Config:
+    """The configuration with the runner that auto chooses for the job in auto's place."""
+    personaliser = job.algorithm.personalise
+    also = () if personaliser is None else (personal_job(job, personaliser, config.rounds),)
+    cohort = CohortRule(config.cohort.fraction).size(len(job.clients))
+    choice = choose(job, cohort, **config.runner.settings, also=also)
+    settings = with_defaults(RUNNERS[choice.runner], choice.settings)
+    return config.model_copy(update={"runner": configuration.Runner(name=choice.runner, auto=str(choice), **settings)})
+
+
 def resolved(config: Config) -> Config:
     """The configuration with the defaults of everything it names written out, after a check of every name and field."""
+    config = without_federation(config)
     build_algorithm(config.algorithm)
     sections = {"algorithm": written_out(config.algorithm)}
     registries = {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "runner": RUNNERS}
@@ -106,4 +151,5 @@ def resolved(config: Config) -> Config:
         section: configuration.Named = getattr(config, name)
         registry.settings(section.name, section.settings)
         sections[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
+    sections["local"] = {**config.local.model_dump(), "schedule": written_schedule(config.local.schedule)}
     return Config.model_validate({**config.model_dump(), **sections})

@@ -3,13 +3,15 @@
 A checkpoint is a manifest that names its files. New files are written under names of their own, then the manifest
 is replaced by a rename, which is the one moment at which the checkpoint changes; files that no manifest names
 are swept afterwards. Clients whose memory did not change keep their files.
+
+All this happens in a thread of its own while the next round trains. What is written cannot change meanwhile: a round
+puts new tensors into the state and leaves the old ones as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,9 @@ from fedra.core.model import Weights
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 from fedra.errors import RunError
+from fedra.experiment.background import Background
 from fedra.experiment.training import State
+from fedra.writing import write_atomically
 
 MANIFEST = "manifest.json"
 LEFTOVERS = ("*.safetensors*", "clients/*.safetensors*", f"{MANIFEST}.*.tmp")
@@ -45,21 +49,42 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._clients: dict[int, str] = {}
+        self._saved: int | None = None
+        self._writer = Background()
 
     def exists(self) -> bool:
         return (self._folder / MANIFEST).exists()
 
     def save(self, state: State) -> None:
-        """Write the state; whatever happens meanwhile, the old checkpoint or the new one is there whole."""
+        """Begin to write the state as it is now, after the one before is written; an error in that is raised here.
+
+        Whatever happens meanwhile, the old checkpoint or the new one is there whole.
+        """
+        self._writer.wait()
+        if self._saved == state.round:
+            return
+        changed = {client: state.memory[client] for client in sorted(state.changed)}
+        round, server = state.round, state.server
+        self._writer.start(lambda: self._save(round, server, changed))
+        state.changed.difference_update(changed)
+
+    def wait(self) -> None:
+        """Wait until what was saved is on the disk; an error in writing it is raised here."""
+        self._writer.wait()
+
+    def close(self) -> None:
+        """Let a file that is being written come to its end."""
+        self._writer.join()
+
+    def _save(self, round: int, server: Server, changed: dict[int, Tree]) -> None:
         (self._folder / "clients").mkdir(parents=True, exist_ok=True)
-        server = self._write(f"server-{state.round:06d}.safetensors", _server_tree(state.server))
-        for client in sorted(state.changed):
-            name = f"clients/{client:07d}-{state.round:06d}.safetensors"
-            self._clients[client] = self._write(name, state.memory[client])
-        manifest = Manifest(round=state.round, server=server, clients=self._clients)
+        written = self._write(f"server-{round:06d}.safetensors", _server_tree(server))
+        for client, memory in changed.items():
+            self._clients[client] = self._write(f"clients/{client:07d}-{round:06d}.safetensors", memory)
+        manifest = Manifest(round=round, server=written, clients=self._clients)
         write_atomically(self._folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
-        state.changed.clear()
-        self._sweep({server, *self._clients.values()})
+        self._saved = round
+        self._sweep({written, *self._clients.values()})
 
     def load(self, server: Server) -> State:
         """The state of the last checkpoint; `server` is a fresh one, to compare names and shapes with."""
@@ -68,7 +93,7 @@ class Checkpoint:
         _compare(_server_tree(server), found, self._folder / manifest.server.partition("#")[0])
         restored = Server(Weights(found["params"], found.get("buffers", {})), found.get("memory", {}))
         memory = {client: self._read(name) for client, name in manifest.clients.items()}
-        self._clients = manifest.clients
+        self._clients, self._saved = manifest.clients, manifest.round
         return State(manifest.round, restored, memory)
 
     def _manifest(self) -> Manifest:
@@ -125,16 +150,6 @@ def _compare(expected: Tree, found: Tree, path: Path) -> None:
                 f"the checkpoint '{path}' does not fit this configuration ('{name}' differs): "
                 "resume with the configuration it was made with"
             )
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write under a temporary name, then rename: readers see the old file or the new one, never a part."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def save_model(path: Path, weights: Weights, about: dict[str, Any]) -> None:

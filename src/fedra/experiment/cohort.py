@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +12,12 @@ import torch
 
 from fedra.core import tree
 from fedra.core.job import Clients, Job
+from fedra.core.model import Weights
 from fedra.core.random import generator
-from fedra.core.view import Server, Upload
+from fedra.core.round import broadcast, first_carried, last_words
+from fedra.core.tree import Params
+from fedra.core.uploads import Uploads
+from fedra.core.view import Client, Local, Server
 
 
 @dataclass(frozen=True)
@@ -77,18 +82,70 @@ def _median_steps(job: Job) -> float:
     return float(np.median([job.local.schedule.steps(size) for size in sizes]))
 
 
-def refusal(upload: Upload, server: Server) -> str | None:
-    """Why an upload must not be folded in, or None: wrong names, wrong shapes, or not finite."""
-    expected = server.weights.params
-    for name, value in upload.delta.items():
+Shapes = dict[str, torch.Size]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The names and shapes of an honest upload; extras by their paths, such as 'scaffold|rate'."""
+
+    delta: Shapes
+    buffers: Shapes
+    extras: Shapes
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, job: Job, server: Server) -> Expected:
+        """What a client sends in this round: its parts are asked for their extras as if it had not moved."""
+        algorithm, model = job.algorithm, job.model
+        averaged = algorithm.sharing.is_averaged
+        origin = Weights(model.arrange(server.weights.params), model.arrange(server.weights.buffers))
+        received = model.arrange_tree(broadcast(algorithm, server))
+        memory = {name: part.init_client(origin) for name, part in algorithm.parts().items()}
+        counts = torch.ones(job.classes, dtype=torch.long, device=model.device)
+        client = Client(
+            origin, received, memory, job.classes, tuple(origin.params), counts, job.local.at(0), job.population
+        )
+        _, extras = last_words(algorithm, Local(client, origin, 1, first_carried(algorithm, client)))
+        return cls(
+            {name: value.shape for name, value in origin.params.items() if averaged(name)},
+            {name: value.shape for name, value in origin.buffers.items() if averaged(name)},
+            {path: value.shape for path, value in tree.flatten(extras).items()},
+        )
+
+
+def refusals(uploads: Uploads, expected: Expected) -> list[str | None]:
+    """Why each upload must not be folded in, or None: wrong names, wrong shapes, or not finite."""
+    misfit = (
+        _misfit("parameter", uploads.delta, expected.delta)
+        or _misfit("buffer", uploads.buffers, expected.buffers)
+        or _misfit("extra", tree.flatten(uploads.extras), expected.extras)
+    )
+    if misfit:
+        return [misfit] * len(uploads)
+    blamed = [_blamed(uploads.figures, place) for place in range(len(uploads))]
+    return list(map(_unsound, uploads.broken_step, uploads.finite, blamed))
+
+
+def _misfit(kind: str, sent: Params, expected: Shapes) -> str | None:
+    """What is wrong with the names or the shapes of a stack of tensors."""
+    for name, value in sent.items():
         if name not in expected:
-            return f"sent the unknown parameter '{name}'"
-        if value.shape != expected[name].shape:
-            return f"sent '{name}' with shape {tuple(value.shape)} instead of {tuple(expected[name].shape)}"
-    if upload.broken_step is not None:
-        return f"its loss was not finite at local step {upload.broken_step}"
-    extras = {name: value for name, value in tree.flatten(upload.extras).items() if value.is_floating_point()}
-    tracked = {name: value for name, value in upload.buffers.items() if value.is_floating_point()}
-    if not (tree.is_finite(upload.delta) and tree.is_finite(extras) and tree.is_finite(tracked)):
-        return "its update was not finite"
-    return None
+            return f"sent the unknown {kind} '{name}'"
+        if value.shape[1:] != expected[name]:
+            return f"sent '{name}' with shape {tuple(value.shape[1:])} instead of {tuple(expected[name])}"
+    missing = expected.keys() - sent.keys()
+    return f"did not send the {kind} '{min(missing)}'" if missing else None
+
+
+def _blamed(figures: Mapping[str, Sequence[float]], place: int) -> str:
+    """The terms of the objective whose mean loss is not finite, where there are several."""
+    prefix = "train_loss/"
+    terms = [name for name in figures if name.startswith(prefix) and not math.isfinite(figures[name][place])]
+    return f" in {' and '.join(name.removeprefix(prefix) for name in terms)}" if terms else ""
+
+
+def _unsound(broken_step: int | None, finite: bool, blamed: str) -> str | None:
+    if broken_step is not None:
+        return f"its loss was not finite at local step {broken_step}{blamed}"
+    return None if finite else "its update was not finite"

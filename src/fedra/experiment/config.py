@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedra.core.precision import PrecisionName
 from fedra.errors import ConfigError, nearest
+from fedra.experiment.overrides import override
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -65,6 +67,9 @@ class Model(Named):
     projection: int | None = Field(
         None, ge=1, description="width of a two-layer projection between body and head, as MOON's paper has it"
     )
+    weights: str | None = Field(
+        None, description="a file to start from: a run's model.safetensors, or a public checkpoint of the same network"
+    )
 
 
 class Algorithm(Named):
@@ -82,9 +87,12 @@ class Local(Section):
     epochs: int = Field(1, ge=1, description="passes over the client's data in a round")
     batch: int | None = Field(50, ge=1, description="examples per step; 0 or 'all' for the whole client")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="the local optimiser")
-    lr: float = Field(0.01, gt=0, description="its learning rate in the first round")
+    lr: float = Field(0.01, gt=0, description="its learning rate, before lr_decay and schedule")
     lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the rate after every round")
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of SGD; fresh for each client and round")
+    schedule: str | dict[str, Any] = Field(
+        "constant", description="the rate over the rounds: a name of `fedra list schedules`, or a table with its fields"
+    )
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of SGD; fresh each round unless centralised")
     weight_decay: float = Field(0.0, ge=0, description="added to the gradient at the unperturbed weights")
     drop_last: bool = Field(False, description="leave out an epoch's incomplete last batch")
 
@@ -101,7 +109,8 @@ class Cohort(Section):
 class Runner(Named):
     """Where clients are trained; other keys are the runner's own fields."""
 
-    name: str = Field("sequential", description="sequential, processes or another of `fedra list runners`")
+    name: str = Field("auto", description="auto, sequential, processes or another of `fedra list runners`")
+    auto: str | None = Field(None, description="in a run's record: why auto chose this runner")
 
 
 class Evaluation(Section):
@@ -165,8 +174,10 @@ class Config(Section):
     """Everything a run depends on; every key has a default."""
 
     seed: int = Field(0, ge=0, description="seeds initial weights, cohorts, batches and augmentation")
-    rounds: int = Field(10, ge=1, description="communication rounds")
+    rounds: int = Field(10, ge=1, description="communication rounds; in centralised training epochs")
     device: str = Field("cpu", description="cpu, cuda, cuda:1, mps")
+    precision: PrecisionName = Field("float32", description="numbers of the model's passes; see docs/speed.md")
+    compile: bool = Field(False, description="run the model's passes through torch.compile; see docs/speed.md")
     data: Data = Data()
     partition: Partition = Partition()
     model: Model = Model()
@@ -205,14 +216,6 @@ def write(config: Config) -> str:
     return tomli_w.dumps(_without_none(table))
 
 
-def parse_value(text: str) -> Any:
-    """A value as TOML reads it; bare words are strings."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def _load(source: str | Path) -> tuple[dict[str, Any], str]:
     if str(source) == "-":
         text, where = sys.stdin.read(), "standard input"
@@ -229,25 +232,6 @@ def _load(source: str | Path) -> tuple[dict[str, Any], str]:
         return tomllib.loads(text), where
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not valid TOML: {str(error)[:1].lower()}{str(error)[1:]}") from None
-
-
-def override(table: dict[str, Any], word: str) -> None:
-    """Set one dotted key by a word `key.sub=value`; a whole section may be replaced by an inline table."""
-    path, equals, text = word.partition("=")
-    steps = path.strip().split(".")
-    if not equals or not all(steps):
-        raise ConfigError(f"the override '{word}' is not of the form key.sub=value, such as local.epochs=5")
-    assign(table, steps, parse_value(text.strip()), f"the override '{word}'")
-
-
-def assign(table: dict[str, Any], steps: Sequence[str], value: Any, what: str) -> None:
-    """Put a value at a dotted place, making sections on the way; `what` starts the sentence of a mistake."""
-    node = table
-    for step in steps[:-1]:
-        node = node.setdefault(step, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"{what} goes into '{step}', which is a single value, not a section")
-    node[steps[-1]] = value
 
 
 def _checked(table: dict[str, Any], where: str) -> Config:

@@ -14,8 +14,9 @@ from typing import Any, TextIO
 
 from fedra.errors import ConfigError, RunError
 from fedra.experiment import config as configuration
-from fedra.experiment.checkpoint import Checkpoint, write_atomically
+from fedra.experiment.checkpoint import Checkpoint
 from fedra.experiment.config import Config
+from fedra.writing import write_atomically
 
 FILES = (
     "config.toml",
@@ -25,6 +26,8 @@ FILES = (
     "model.safetensors",
     "curves.svg",
     "personalised.jsonl",
+    "embeddings-test.safetensors",
+    "embeddings-train.safetensors",
 )
 FOLDERS = ("checkpoint", "tensorboard")
 
@@ -116,6 +119,7 @@ class RunFolder:
         write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
     def close(self) -> None:
+        self.checkpoint.close()
         for file in self._open.values():
             file.close()
         self._open = {}

@@ -1,4 +1,4 @@
-"""Algorithms, parts and losses by their names: from a configuration's words to objects, and back."""
+"""Algorithms, parts, losses and schedules by their names: from a configuration's words to objects, and back."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
+from functools import partial
 from typing import Any, get_args
 
 from fedra.algorithms import ALGORITHMS
 from fedra.core.part import KNOWN, Algorithm, Part
+from fedra.core.rates import SCHEDULES, RateSchedule
 from fedra.errors import ConfigError, FedraError, nearest
 from fedra.experiment import config as configuration
+from fedra.experiment.overrides import parse_value
 from fedra.losses import LOSSES
 from fedra.losses.base import AngularLoss
 from fedra.registry import Field, checked, class_fields, fields
+
+NAMED_PART = "a part is given by its name, such as { name = 'proximal', mu = 0.1 }"
+NAMED_SCHEDULE = "a schedule is given by its name, such as { name = 'cosine', warmup = 5 }"
 
 
 def build_algorithm(section: configuration.Algorithm) -> Algorithm:
@@ -23,6 +29,18 @@ def build_algorithm(section: configuration.Algorithm) -> Algorithm:
     for extra in section.plus:
         algorithm = algorithm.plus(_named(extra, "algorithm.plus"))
     return algorithm
+
+
+def build_schedule(value: str | Mapping[str, Any]) -> RateSchedule:
+    """The learning-rate schedule of that name with its fields set; a partial, which travels between processes."""
+    name = _name(value, "local.schedule", NAMED_SCHEDULE)
+    return partial(SCHEDULES[name], **SCHEDULES.settings(name, _settings(value)))
+
+
+def written_schedule(value: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The schedule as a table with every default."""
+    name = _name(value, "local.schedule", NAMED_SCHEDULE)
+    return {"name": name, **with_defaults(SCHEDULES[name], SCHEDULES.settings(name, _settings(value)))}
 
 
 def _algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
@@ -93,11 +111,23 @@ def _loss(value: str | Mapping[str, Any], where: str) -> AngularLoss:
     return loss
 
 
-def _name(value: str | Mapping[str, Any], where: str) -> str:
+def read_loss(word: str) -> AngularLoss:
+    """The margin loss that one word names with its fields: `arcface:margin=0.4,scale=32`."""
+    name, _, rest = word.partition(":")
+    settings = {}
+    for pair in rest.split(",") if rest else ():
+        field, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"'{pair}' in '{word}' is not of the form field=value, such as arcface:margin=0.4")
+        settings[field.strip()] = parse_value(text.strip())
+    return _loss({**settings, "name": name}, word)
+
+
+def _name(value: str | Mapping[str, Any], where: str, sentence: str = NAMED_PART) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value.get("name"), str):
-        raise ConfigError(f"{where}: a part is given by its name, such as {{ name = 'proximal', mu = 0.1 }}")
+        raise ConfigError(f"{where}: {sentence}")
     return str(value["name"])
 
 

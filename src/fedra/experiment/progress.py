@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedra.experiment.training import Report
 
 LINE_SECONDS = 2.0
 """Least time between two plain lines; the first and the last round are always told."""
+
+QUIET_SECONDS = 10.0
+"""After so long without a line, one tells how much of the round is done."""
 
 
 class Screen(Protocol):
@@ -88,13 +94,30 @@ class Bar:
 class Lines(Silent):
     """A plain line now and then, for logs and pipes."""
 
-    def __init__(self, console: Console, title: str, rounds: int, done: int) -> None:
+    def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int = 1) -> None:
         self._console, self._title, self._rounds = console, title, rounds
         self._started, self._begun, self._last = time.monotonic(), done, 0.0
+        self._cohort, self._done, self._clients = max(cohort, 1), done, 0
         self._rate = Rate()
+
+    def client(self) -> None:
+        """A long round is told before its end."""
+        self._clients = min(self._clients + 1, self._cohort)
+        now = time.monotonic()
+        if now - max(self._last, self._started) < QUIET_SECONDS:
+            return
+        self._last, share = now, self._clients / self._cohort
+        passed = self._done + share - self._begun
+        left = (now - self._started) / passed * (self._rounds - self._begun - passed)
+        self._console.print(
+            f"{self._title}  round {self._done + 1}/{self._rounds}  {share:.0%} of it  {duration(left)} left",
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def round(self, report: Report) -> None:
         now, number = time.monotonic(), report.metrics["round"]
+        self._done, self._clients = number, 0
         rate = self._rate.text(report)
         if number != self._rounds and number != self._begun + 1 and now - self._last < LINE_SECONDS:
             return
@@ -127,7 +150,43 @@ def screen(console: Console | None, title: str, rounds: int, done: int, cohort: 
         return Silent()
     if console.is_terminal:
         return Bar(console, title, rounds, done, cohort)
-    return Lines(console, title, rounds, done)
+    return Lines(console, title, rounds, done, cohort)
+
+
+@contextmanager
+def steps(console: Console | None, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Work other than training, with its time left: what the block is given is told how many steps more are done.
+
+    A bar on a terminal, a plain line now and then elsewhere, nothing where nobody looks.
+    """
+    if console is None:
+        yield lambda count: None
+    elif console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(escape(title), total=total)
+            yield lambda count: bar.advance(task, count)
+    else:
+        yield StepLines(console, title, total).advance
+
+
+class StepLines:
+    """A plain line every two seconds: how far the work is, and how long it will take."""
+
+    def __init__(self, console: Console, title: str, total: int) -> None:
+        self._console, self._title, self._total = console, title, total
+        self._started = self._last = time.monotonic()
+        self._done = 0
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now - self._last < LINE_SECONDS or self._done >= self._total:
+            return
+        self._last = now
+        left = (now - self._started) / self._done * (self._total - self._done)
+        told = f"{self._title}  {self._done / self._total:.0%}  {duration(left)} left"
+        self._console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

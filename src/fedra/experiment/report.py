@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rcParams
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
 from fedra.errors import ConfigError
+from fedra.experiment.centralised import title
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.progress import duration
 from fedra.experiment.sweep import Cell, Point, short
+from fedra.writing import save_figure
 
-rcParams["svg.hashsalt"] = "fedra"  # the same curves give the same file
-
-FORMATS = ("svg", "png")
 Metrics = Sequence[Mapping[str, Any]]
 COLOURS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
 
@@ -85,30 +82,20 @@ def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[
     save_figure(figure, path)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write a picture under a temporary name, then rename."""
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        raise ConfigError(f"curves cannot be drawn into '{path}': end its name with .svg or .png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    os.replace(temporary, path)
-
-
 def titles(folders: Sequence[RunFolder]) -> list[str]:
-    """A name for each run: its algorithm, and its folder where two share one."""
-    names = [folder.config().algorithm.name for folder in folders]
+    """A name for each run: its algorithm (or that it is centralised), and its folder where two share one."""
+    names = [title(folder.config()) for folder in folders]
     return [
         name if names.count(name) == 1 else f"{name} ({folder.path})"
         for name, folder in zip(names, folders, strict=True)
     ]
 
 
-def compare_table(folders: Sequence[RunFolder]) -> Table:
-    """Accuracy, traffic and time side by side; the best final accuracy is bold."""
+def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> Table:
+    """Accuracy, rounds to the accuracies of `reach`, traffic and time; the best final accuracy is bold."""
     table = Table(title=None, header_style="bold")
-    for heading in ("run", "final %", "best %", "rounds", "up", "down", "time"):
+    targets = [f"to {100 * share:g} %" for share in reach]
+    for heading in ("run", "final %", "best %", *targets, "rounds", "up", "down", "time"):
         table.add_column(heading, justify="left" if heading == "run" else "right")
     lines = [(name, folder.metrics()) for name, folder in zip(titles(folders), folders, strict=True)]
     best = max((accuracies[-1] for _, metrics in lines if (accuracies := _accuracies(metrics))), default=None)
@@ -119,12 +106,33 @@ def compare_table(folders: Sequence[RunFolder]) -> Table:
             name,
             f"[bold]{final}[/bold]" if accuracies and accuracies[-1] == best else final,
             f"{100 * max(accuracies):.2f}" if accuracies else "-",
+            *(str(rounds_to(metrics, share) or "-") for share in reach),
             str(len(metrics)),
             megabytes(sum(line["bytes_up"] for line in metrics)),
             megabytes(sum(line["bytes_down"] for line in metrics)),
             duration(sum(line["seconds"] for line in metrics)),
         )
     return table
+
+
+def rounds_to(metrics: Metrics, share: float) -> int | None:
+    """The first round whose tested accuracy is at or above `share`; None where no round is."""
+    return next((line["round"] for line in metrics if line["accuracy"] is not None and line["accuracy"] >= share), None)
+
+
+def read_shares(text: str) -> list[float]:
+    """Accuracies as shares of one, such as 0.85,0.9; percentages are refused, for 1 could be either."""
+    found = []
+    for word in text.split(","):
+        try:
+            share = float(word)
+        except ValueError:
+            raise ConfigError(f"'{word.strip()}' is no accuracy: give shares of one, such as 0.85,0.9") from None
+        if not 0 < share <= 1:
+            meant = f"write {share / 100:g} for {share:g} %" if 1 < share <= 100 else "they lie above 0 and up to 1"
+            raise ConfigError(f"the accuracy {word.strip()} is no share of one: {meant}")
+        found.append(share)
+    return found
 
 
 def _accuracies(metrics: Metrics) -> list[float]:

@@ -1,12 +1,11 @@
-"""A run from its configuration to its folder, and the same training for people with their own model and data."""
+"""A run from its configuration to its folder."""
 
 from __future__ import annotations
 
-import copy
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,29 +15,28 @@ import numpy as np
 import torch
 from rich.console import Console
 from torch import nn
-from torch.utils.data import Dataset as TorchDataset
 
 import fedra
 from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
 from fedra.core.job import Job
-from fedra.core.model import Model
-from fedra.core.part import Algorithm
-from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError, RunError, RunFailed
 from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
-from fedra.experiment.build import Built, build, build_runner, local_training, resolved
-from fedra.experiment.checkpoint import save_model, write_atomically
+from fedra.experiment.build import Built, build, build_runner, resolved, settled
+from fedra.experiment.centralised import is_centralised, notice, ticks, watched
+from fedra.experiment.centralised import title as title_of
+from fedra.experiment.checkpoint import save_model
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.config import Config
+from fedra.experiment.embedder import describe_input
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.interrupt import Interruption
-from fedra.experiment.own_data import Pair, classes_of, examples_of
 from fedra.experiment.progress import screen
 from fedra.experiment.tensorboard import Events
 from fedra.experiment.training import Plan, State, rounds
 from fedra.models import parameters_of
-from fedra.runners import RUNNERS, Runner
+from fedra.runners import Runner
+from fedra.writing import write_atomically
 
 
 @dataclass(frozen=True)
@@ -65,13 +63,16 @@ def run(
     console: Console | None = None,
 ) -> RunResult:
     """Run a configuration (an object, a dict or a TOML file); with `out`, keep its record in that folder."""
-    checked = resolved(config if isinstance(config, Config) else configuration.read(config))
+    given = config if isinstance(config, Config) else configuration.read(config)
+    checked = resolved(given)
     folder = None if out is None else RunFolder(out)
     if folder and not force:
         folder.refuse()
     built = build(checked)
+    checked = choose_runner(checked, _diagnosed(checked, built.job), console)
     if folder:
         folder.create(checked)
+    tell(console, notice(given))
     return _execute(checked, built, folder, State.fresh(built.job), console)
 
 
@@ -92,21 +93,23 @@ def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
 def _execute(
     config: Config, built: Built, folder: RunFolder | None, state: State, console: Console | None
 ) -> RunResult:
-    job = with_proximal_diagnostics(built.job) if config.diagnostics.proximal else built.job
+    job = _diagnosed(config, built.job)
     metrics = folder.metrics() if folder else []
     plan = _plan(config, job, metrics)
     seconds = sum(line["seconds"] for line in metrics)
     cohort = plan.cohort.size(len(job.clients))
-    title = config.algorithm.name
+    title = title_of(config)
     saved = time.monotonic()
     with (
-        _runner(config, job) as runner,
         Events(folder, config.log.tensorboard, state.round) as events,
         Interruption() as signals,
     ):
         try:
-            with screen(console, title, config.rounds, state.round, cohort) as show:
-                for report in rounds(job, runner, plan, state, show.client, signals.held):
+            with (
+                _runner(config, job, console) as runner,
+                screen(console, title, config.rounds, state.round, ticks(runner, cohort)) as show,
+            ):
+                for report in rounds(job, runner, plan, state, watched(runner, show.client), signals.held):
                     metrics.append(report.metrics)
                     seconds += report.metrics["seconds"]
                     show.round(report)
@@ -118,7 +121,9 @@ def _execute(
                             folder.checkpoint.save(state)
                             saved = time.monotonic()
             if folder:
-                folder.checkpoint.save(state)
+                with signals.held():
+                    folder.checkpoint.save(state)
+                folder.checkpoint.wait()
             own = _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
         except KeyboardInterrupt:
             raise Interrupted(_interrupted(folder, state)) from None
@@ -133,10 +138,30 @@ def _execute(
     weights = state.server.weights
     if folder:
         about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
+        about["input"] = describe_input(built.dataset)
         save_model(folder.path / "model.safetensors", weights, about)
         _curves(folder, metrics, title)
         folder.write_summary(summary)
     return RunResult(job.model.module_with(weights), metrics, summary, folder.path if folder else None)
+
+
+def tell(console: Console | None, line: str | None) -> None:
+    """Print a line, if there is one and somebody looks."""
+    if console is not None and line is not None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def choose_runner(config: Config, job: Job, console: Console | None) -> Config:
+    """The configuration with its runner settled; what auto chose is told."""
+    if config.runner.name != "auto":
+        return config
+    chosen = settled(config, job)
+    tell(console, f"auto: {chosen.runner.auto}")
+    return chosen
+
+
+def _diagnosed(config: Config, job: Job) -> Job:
+    return with_proximal_diagnostics(job) if config.diagnostics.proximal else job
 
 
 def _personalise(
@@ -173,11 +198,14 @@ def _plan(config: Config, job: Job, past: list[dict[str, Any]]) -> Plan:
     faults = FaultRule(**config.faults.model_dump())
     wanted = config.diagnostics
     watching = observers(wanted.classes, wanted.preservation, wanted.divergence, job, past)
-    return Plan(config.rounds, cohort, faults, config.evaluation.every, watching)
+    traffic = not is_centralised(config)
+    return Plan(config.rounds, cohort, faults, config.evaluation.every, watching, traffic)
 
 
 @contextmanager
-def _runner(config: Config, job: Job) -> Iterator[Runner]:
+def _runner(config: Config, job: Job, console: Console | None) -> Iterator[Runner]:
+    if config.runner.name == "ray":
+        tell(console, "ray: starting the workers, which takes some seconds")
     runner = build_runner(config, job)
     try:
         yield runner
@@ -189,6 +217,7 @@ def _interrupted(folder: RunFolder | None, state: State) -> str:
     if folder is None:
         return f"interrupted after round {state.round}"
     folder.checkpoint.save(state)
+    folder.checkpoint.wait()
     return f"interrupted after round {state.round}; continue with: fedra run --resume {folder.path}"
 
 
@@ -226,69 +255,3 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-
-
-def simulate(
-    algorithm: Algorithm,
-    model: nn.Module,
-    clients: Sequence[Pair | TorchDataset[Any]],
-    test: Pair | TorchDataset[Any] | None = None,
-    *,
-    rounds: int,
-    epochs: int = 1,
-    batch: int | None = 50,
-    lr: float = 0.01,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    lr_decay: float = 1.0,
-    fraction: float = 1.0,
-    seed: int = 0,
-    runner: str = "sequential",
-    console: Console | None = None,
-) -> RunResult:
-    """Train your own module across your own clients, each a pair of tensors (inputs, targets) or a `Dataset`.
-
-    The module has a `body` and a `head`, or comes from `fedra.models.named_head(module, "fc")`; it is copied, and
-    `result.model` is the trained copy, on the module's own device. `batch=None` takes the whole client as one batch.
-    A float64 model stays so. With a personaliser and a test set, `result.summary` tells how good the clients' own
-    models are.
-    """
-    table = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
-    table |= {"momentum": momentum, "weight_decay": weight_decay}
-    settings = {"rounds": rounds, "seed": seed, "local": table, "cohort": {"fraction": fraction}}
-    checked = configuration.read(settings)
-    if not isinstance(algorithm, Algorithm):
-        raise ConfigError(f"{algorithm!r} is no algorithm: make one, such as fedra.algorithms.fedavg()")
-    if not clients:
-        raise ConfigError("there are no clients to train on: give a list of (inputs, targets) pairs")
-    data = OwnClients([examples_of(client, f"client {number}") for number, client in enumerate(clients)])
-    tested = None if test is None else examples_of(test, "the test set")
-    own = Model(copy.deepcopy(model), next(model.parameters()).device)
-    classes = classes_of(own, data.examples[0].inputs[:2])
-    for number, examples in enumerate((*data.examples, *((tested,) if tested else ()))):
-        where = f"client {number}" if number < len(data) else "the test set"
-        if examples.inputs.shape[1:] != data.examples[0].inputs.shape[1:]:
-            shapes = tuple(examples.inputs.shape[1:]), tuple(data.examples[0].inputs.shape[1:])
-            raise ConfigError(
-                f"{where} has inputs of shape {shapes[0]}, client 0 of shape {shapes[1]}: make them equal"
-            )
-        if int(examples.targets.max()) >= classes or int(examples.targets.min()) < 0:
-            raise ConfigError(f"{where} has labels outside 0..{classes - 1}, the classes of the model's head")
-    job = Job(algorithm, own, data, local_training(checked.local), classes, seed, tested)
-    return _simulate(job, Plan(rounds, CohortRule(fraction)), RUNNERS[runner], console)
-
-
-def _simulate(job: Job, plan: Plan, make: Callable[[Job], Runner], console: Console | None) -> RunResult:
-    state, metrics, runner = State.fresh(job), [], make(job)
-    try:
-        with screen(console, "training", plan.rounds, 0, plan.cohort.size(len(job.clients))) as show:
-            for report in rounds(job, runner, plan, state, show.client):
-                metrics.append(report.metrics)
-                show.round(report)
-    finally:
-        runner.close()
-    summary: dict[str, Any] = {}
-    if job.algorithm.personalise is not None and job.test is not None:
-        own = personalised(job, make, state.server, lambda client: state.memory.get(client, {}), state.round)
-        summary = dict(own.figures())
-    return RunResult(job.model.module_with(state.server.weights), metrics, summary)

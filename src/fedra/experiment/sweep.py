@@ -22,10 +22,12 @@ from fedra.errors import ConfigError, RunFailed, nearest
 from fedra.experiment import config as configuration
 from fedra.experiment import run as experiment
 from fedra.experiment.build import resolved
-from fedra.experiment.checkpoint import write_atomically
+from fedra.experiment.centralised import NAME, is_centralised
 from fedra.experiment.config import Config
 from fedra.experiment.folder import RunFolder
+from fedra.experiment.overrides import assign, override, parse_value
 from fedra.experiment.progress import duration
+from fedra.writing import write_atomically
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list
         key, equals, text = word.partition("=")
         if not equals:
             raise ConfigError(f"'{word}' is not of the form key=a,b,c")
-        values = [configuration.parse_value(item) for item in split_values(text)]
+        values = [parse_value(item) for item in split_values(text)]
         grid.pop(key, None)
         if len(values) > 1:
             grid[key] = values
@@ -95,7 +97,7 @@ def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list
             overrides.append(word)
     merged = table.model_dump()
     for word in overrides:
-        configuration.override(merged, word)
+        override(merged, word)
     if "seed" in grid:
         raise ConfigError("a sweep cannot vary 'seed': say how many seeds with --seeds, or with seeds in [sweep]")
     return configuration.read(merged), grid
@@ -139,7 +141,7 @@ def expand(config: Config, grid: Mapping[str, Sequence[Any]], seeds: int, out: P
         for seed in range(seeds):
             table = config.model_dump(exclude={"sweep"})
             for key, value in (*settings, ("seed", config.seed + seed)):
-                configuration.assign(table, key.split("."), value, f"the swept key '{key}'")
+                assign(table, key.split("."), value, f"the swept key '{key}'")
             name = "_".join(_slug(f"{key.rpartition('.')[2]}-{short(value)}") for key, value in settings) or "base"
             runs.append((config.seed + seed, configuration.read(table), out / f"{name}_seed-{config.seed + seed}"))
         points.append(Point(settings, tuple(runs)))
@@ -181,6 +183,7 @@ def _check_all(points: Sequence[Point]) -> None:
 def _matters(config: Config) -> str:
     """What a run's result depends on, to compare: not where it ran, nor how often it was saved."""
     kept = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
+    kept |= {"runner": {"name": NAME}} if is_centralised(config) else {}  # another training, not another place
     return configuration.write(configuration.read(kept))
 
 

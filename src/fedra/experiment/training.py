@@ -15,9 +15,10 @@ from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.round import Fold, broadcast, init_server
 from fedra.core.tree import Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Server, Upload
 from fedra.errors import RunFailed
-from fedra.experiment.cohort import CohortRule, FaultRule, refusal
+from fedra.experiment.cohort import CohortRule, Expected, FaultRule, refusals
 from fedra.runners.base import Runner
 
 
@@ -67,6 +68,7 @@ class Plan:
     faults: FaultRule = field(default_factory=FaultRule)
     evaluate_every: int = 1
     observers: tuple[Observer, ...] = ()
+    traffic: bool = True  # whether models and uploads travel, which they do not within one machine
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,13 @@ def rounds(
     while state.round < plan.rounds:
         started = time.perf_counter()
         server, memory, lines, examples = _train(job, runner, plan, state, on_client)
+        if not plan.traffic:
+            lines = [{**line, "bytes_up": 0} for line in lines]
         last = state.round + 1 == plan.rounds
         due = job.test is not None and ((state.round + 1) % plan.evaluate_every == 0 or last)
         counts = runner.evaluate(server.weights) if due else None
         metrics = _metrics(job, state, server, counts, lines)
+        metrics["bytes_down"] *= plan.traffic
         for observer in plan.observers:
             metrics |= observer.round(server, counts)
         metrics["seconds"] = round(time.perf_counter() - started, 4)
@@ -110,29 +115,33 @@ def _train(
 ) -> tuple[Server, dict[int, Tree], list[dict[str, Any]], int]:
     """One round, repeated with another cohort while too few clients answer. Nothing is kept of a failed try."""
     failed: list[dict[str, Any]] = []
+    expected = Expected.of(job, state.server)
     for attempt in range(plan.faults.retries + 1):
         cohort = plan.cohort.sample(job.clients, job.seed, state.round, attempt)
         absent = plan.faults.absent(cohort, job, state.round, attempt)
         present = [client for client in cohort if client not in absent]
         lines = [_line(job, state.round, client, attempt, dropped=reason) for client, reason in absent.items()]
-        fold, memory, examples = Fold(job.algorithm), {}, 0
+        fold, examples = Fold(job.algorithm), 0
+        memory: dict[int, Tree] = {}
         received = broadcast(job.algorithm, state.server)
         for observer in plan.observers:
             observer.begin()
         results = runner.train(
             state.round, state.server.weights, received, present, lambda client: state.memory.get(client, {})
         )
-        for result in results:
-            on_client()
-            reason = refusal(result.upload, state.server)
-            line = _line(job, state.round, result.client, attempt, dropped=reason, upload=result.upload)
-            if reason is None:
-                for observer in plan.observers:
-                    line |= observer.upload(result.client, result.upload, state.server)
-                fold.add(result.upload)
-                memory[result.client] = result.memory
-                examples += result.upload.examples * job.local.schedule.epochs
-            lines.append(line)
+        for some in results:
+            reasons = refusals(some.uploads, expected)
+            taken = [place for place, reason in enumerate(reasons) if reason is None]
+            told = _figures(some.uploads)
+            for place, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
+                on_client()
+                lines.append(_line(job, state.round, client, attempt, reason, told[place]))
+                for observer in plan.observers if reason is None else ():
+                    lines[-1] |= observer.upload(client, some.uploads[place], state.server)
+            if taken:
+                fold.add_stack(some.uploads.picked(taken))
+            memory |= {some.clients[place]: some.memories[place] for place in taken}
+            examples += sum(some.uploads.examples[place] for place in taken) * job.local.schedule.epochs
         if plan.faults.enough(fold.uploads, len(cohort)):
             server = fold.finish(state.server, job.population)
             _check(server, state.round)
@@ -144,17 +153,20 @@ def _train(
 
 
 def _line(
-    job: Job, round: int, client: int, attempt: int, dropped: str | None, upload: Upload | None = None
+    job: Job, round: int, client: int, attempt: int, dropped: str | None, figures: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    line: dict[str, Any] = {"round": round + 1, "client": client, "examples": job.clients.size(client)}
-    if upload is not None:
-        line |= {"steps": upload.steps, **upload.figures}
-        line["bytes_up"] = sum(tree.size_in_bytes(part) for part in (upload.delta, upload.buffers, upload.extras))
+    line = {"round": round + 1, "client": client, "examples": job.clients.size(client), **(figures or {})}
     if attempt:
         line["attempt"] = attempt + 1
     if dropped is not None:
         line["dropped"] = dropped
     return line
+
+
+def _figures(uploads: Uploads) -> list[dict[str, Any]]:
+    """What every upload adds to its client's line."""
+    columns = {"steps": uploads.steps, **uploads.figures, "bytes_up": [uploads.bytes_each] * len(uploads)}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _metrics(

@@ -7,7 +7,7 @@ without gradient, and an angle is atan2(sine, cosine), so that every value and g
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +40,80 @@ def cosine(features: Tensor, weight: Tensor) -> Tensor:
     Autocast may run the product in half precision; everything after it is at least float32.
     """
     dtype = working_dtype(features, weight)
-    product = F.linear(normalise(features.to(dtype)), normalise(weight.to(dtype)))
-    return product.to(dtype).clamp(-1.0, 1.0)
+    units, rows = normalise(features.to(dtype)), weight.to(dtype)
+    if torch.compiler.is_compiling():  # a compiler fuses the formula by itself
+        return (F.linear(units, rows).to(dtype) * inverse_lengths(rows)).clamp(-1.0, 1.0)
+    values: Tensor = CosineProduct.apply(units, rows)  # type: ignore[no-untyped-call]
+    return values
+
+
+class CosineProduct(torch.autograd.Function):
+    """units @ rows.T / |rows|, and its gradient, without a copy of the rows: they are the largest tensor of a head.
+
+    d c_ij / d rows_j = u_i / |rows_j| - c_ij rows_j / |rows_j|^2
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(units: Tensor, rows: Tensor) -> Tensor:
+        product = F.linear(units, rows)
+        return F.hardtanh_(product.to(rows.dtype).mul_(inverse_lengths(rows)))  # within [-1, 1], in place in vmap too
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+        kind = inputs[1].device.type
+        ctx.half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs[1].dtype
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
+        units, rows, cosines = ctx.saved_tensors
+        inverse = inverse_lengths(rows)
+        scaled = (slope * inverse).to(ctx.half)
+        to_units = (scaled @ rows.to(ctx.half)).to(rows.dtype)
+        to_rows = (scaled.mT @ units.to(ctx.half)).to(rows.dtype)
+        inward = torch.linalg.vecdot(slope, cosines, dim=0) * inverse.square()
+        return to_units, to_rows.sub_(rows * inward[:, None])
+
+
+def with_true_class(others: Tensor, own: Tensor, labels: Tensor, scale: float) -> Tensor:
+    """The logits (B, C): scale * others, with scale * own (B,) in the column of the true class."""
+    if torch.compiler.is_compiling():
+        return scale * others.scatter(1, labels[:, None], own[:, None])
+    merged: Tensor = TrueColumn.apply(others, own, labels, scale)  # type: ignore[no-untyped-call]
+    return merged
+
+
+class TrueColumn(torch.autograd.Function):
+    """See `with_true_class`: one pass over the logits and one over their gradient, where a mask would take several."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(others: Tensor, own: Tensor, labels: Tensor, scale: float) -> Tensor:
+        rows = torch.arange(len(labels), device=labels.device)
+        return (others * scale).index_put_((rows, labels), scale * own)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+        ctx.scale = inputs[3]
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (labels,) = ctx.saved_tensors
+        place = torch.arange(len(labels), device=labels.device), labels
+        scaled = slope * ctx.scale
+        own = scaled[place]
+        return scaled.index_put_(place, torch.zeros_like(own)), own, None, None
+
+
+def inverse_lengths(rows: Tensor) -> Tensor:
+    """One over the length of every row; 0 where a row has no direction."""
+    lengths = torch.linalg.vector_norm(rows, dim=-1)
+    has_direction = lengths > NORM_FLOOR
+    return torch.where(has_direction, 1 / torch.where(has_direction, lengths, 1.0), 0.0)
 
 
 def sine(cosine: Tensor) -> Tensor:
@@ -73,7 +145,9 @@ def add_angle(cosine: Tensor, margin: Tensor | float, overflow: Overflow, at_tur
 
     `at_turn` is the margin at the angle where t + margin = pi, for a margin that varies with t.
     """
-    margin = torch.as_tensor(margin, dtype=cosine.dtype, device=cosine.device)
+    if not isinstance(margin, Tensor):
+        margin = cosine.new_full((), margin)  # filled there: a number sent to a GPU would be waited for
+    margin = margin.to(cosine)
     shifted = cosine * margin.cos() - sine(cosine) * margin.sin()
     if overflow == "none":
         return shifted

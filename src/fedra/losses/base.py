@@ -4,6 +4,7 @@ A loss is a frozen dataclass of numbers. What changes during training is passed 
 
     state    running statistics (a dict of tensors): `init_state`, then whatever `step` returns
     learned  extra trained parameters (a threshold, margins per class): `init_learned`, then your optimizer's
+    drawn    random numbers (a dict of tensors, one row per example): `draw`, or drawn from `generator` for you
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.errors import ConfigError
-from fedra.losses.angle import Overflow, add_angle, cosine, straight_through, working_dtype
+from fedra.losses.angle import Overflow, add_angle, cosine, straight_through, with_true_class, working_dtype
 from fedra.losses.checks import check_cosines, check_finite, check_range, check_settings, check_shapes
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -40,7 +41,13 @@ class Cosines:
     norms: Tensor | None = None
     state: Mapping[str, Tensor] = field(default_factory=dict)
     learned: Mapping[str, Tensor] = field(default_factory=dict)
-    generator: torch.Generator | None = None
+    drawn: Mapping[str, Tensor] = field(default_factory=dict)
+    mask: Tensor | None = None
+
+    @property
+    def real(self) -> Tensor:
+        """(B,): whether the row is an example; False at padding."""
+        return torch.ones_like(self.labels, dtype=torch.bool) if self.mask is None else self.mask.bool()
 
     @property
     def is_true(self) -> Tensor:
@@ -83,9 +90,14 @@ class AngularLoss:
     """Cross-entropy on cosines; a subclass overrides `true_class`, `other_classes` and `scaling`.
 
     `check` looks at the values of the labels and of the loss; switch it off inside vmap and compile.
+
+    A federation averages the clients' states, but of `counters` it keeps the largest, and `private` ones stay with
+    their client.
     """
 
     least_classes: ClassVar[int] = 2
+    counters: ClassVar[tuple[str, ...]] = ()
+    private: ClassVar[tuple[str, ...]] = ()
 
     check: bool = True
 
@@ -118,7 +130,8 @@ class AngularLoss:
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """The loss of every example (B,), at the state as it is."""
-        seen = self._look(features, weight, labels, state, learned, generator)
+        drawn = self.draw(len(labels), generator, working_dtype(features, weight))
+        seen = self._look(features, weight, labels, state, learned, drawn)
         return self._finite(self.losses(seen), features, weight)
 
     def step(
@@ -131,18 +144,21 @@ class AngularLoss:
         mask: Tensor | None = None,
         learned: Mapping[str, Tensor] | None = None,
         generator: torch.Generator | None = None,
+        drawn: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensors]:
         """One training step, without side effects: the loss of every example (B,) and the new state.
 
-        `mask` (B,) is False at padding, which then leaves no trace in the state.
+        `mask` (B,) is False at padding, which then leaves no trace in the state. `drawn` is what `draw` gave, for a
+        step inside vmap or compile, where nothing can be drawn.
         """
-        seen = self._look(features, weight, labels, state, learned, generator)
-        real = torch.ones_like(seen.labels, dtype=torch.bool) if mask is None else mask.bool()
+        if drawn is None:
+            drawn = self.draw(len(labels), generator, working_dtype(features, weight))
+        seen = self._look(features, weight, labels, state, learned, drawn, mask)
         with torch.no_grad():
-            seen = replace(seen, state=self.advance(seen, real))
+            seen = replace(seen, state=self.advance(seen))
         losses = self._finite(self.losses(seen), features, weight)
         with torch.no_grad():
-            after = self.remember(seen, real)
+            after = self.remember(seen)
         return losses, {name: value.detach().to(state[name].dtype) for name, value in after.items()}
 
     def logits(
@@ -160,7 +176,10 @@ class AngularLoss:
         if self.check:
             check_range(type(self).__name__, labels, cosine.shape[1], least=-1)
         values = cosine.to(working_dtype(cosine))
-        return self.outputs(Cosines(values, labels.long(), None, norms, state or {}, learned or {}, generator))
+        drawn = self.draw(len(labels), generator, values.dtype)
+        seen = Cosines(values, labels.long().clamp(min=0), None, norms, state or {}, learned or {}, drawn)
+        plain = self.scaling(seen) * self.other_classes(seen)
+        return torch.where(labels[:, None] < 0, plain, self.outputs(seen))
 
     def init_state(self, weight: Tensor | None = None) -> Tensors:
         """The running statistics before the first step; some have the shape of the class weights."""
@@ -168,6 +187,12 @@ class AngularLoss:
 
     def init_learned(self, weight: Tensor) -> Tensors:
         """The loss's own trained parameters before the first step."""
+        return {}
+
+    def draw(
+        self, examples: int, generator: torch.Generator | None, dtype: torch.dtype = torch.float32
+    ) -> Mapping[str, Tensor]:
+        """The random numbers of one step, a row for each example; a generator of None is torch's default one."""
         return {}
 
     # What a loss overrides.
@@ -185,17 +210,20 @@ class AngularLoss:
         return 1.0
 
     def outputs(self, seen: Cosines) -> Tensor:
-        merged = torch.where(seen.is_true, self.true_class(seen)[:, None], self.other_classes(seen))
-        return self.scaling(seen) * merged
+        """The logits of labels from 0 up."""
+        scale, others, own = self.scaling(seen), self.other_classes(seen), self.true_class(seen)
+        if isinstance(scale, Tensor):
+            others, own, scale = scale * others, (scale * own[:, None])[:, 0], 1.0
+        return with_true_class(others, own, seen.labels, scale)
 
     def losses(self, seen: Cosines) -> Tensor:
         return F.cross_entropy(self.outputs(seen), seen.labels, reduction="none")
 
-    def advance(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
+    def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
         """The state this step is computed with."""
         return seen.state
 
-    def remember(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
+    def remember(self, seen: Cosines) -> Mapping[str, Tensor]:
         """The state after this step."""
         return seen.state
 
@@ -208,7 +236,8 @@ class AngularLoss:
         labels: Tensor,
         state: Mapping[str, Tensor] | None,
         learned: Mapping[str, Tensor] | None,
-        generator: torch.Generator | None,
+        drawn: Mapping[str, Tensor],
+        mask: Tensor | None = None,
     ) -> Cosines:
         check_shapes(type(self).__name__, features, weight, labels, self.least_classes)
         if self.check:
@@ -216,7 +245,7 @@ class AngularLoss:
         rows = features.to(working_dtype(features, weight))
         norms = torch.linalg.vector_norm(rows, dim=1)
         values = self.compare(features, weight)
-        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, generator)
+        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, drawn, mask)
 
     def _finite(self, losses: Tensor, features: Tensor, weight: Tensor) -> Tensor:
         if self.check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -40,6 +41,8 @@ class SphereFace(CurvedLoss):
     lambda_base and the margin never appears. lambda_base = lambda_min = 0 switches the annealing off.
     """
 
+    counters: ClassVar[tuple[str, ...]] = ("step",)
+
     scale: Positive = 1.0
     margin: Multiplier = 4.0
     lambda_base: NonNegative = 1000.0
@@ -50,8 +53,8 @@ class SphereFace(CurvedLoss):
     def init_state(self, weight: Tensor | None = None) -> Tensors:
         return {"step": scalar(0.0, weight)}
 
-    def advance(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
-        return {"step": seen.kept("step") + real.any()}
+    def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
+        return {"step": seen.kept("step") + seen.real.any()}
 
     def annealing(self, step: Tensor) -> Tensor:
         """The lambda of a step."""
@@ -81,8 +84,9 @@ class CurricularFace(ShiftedLoss):
     def init_state(self, weight: Tensor | None = None) -> Tensors:
         return {"t": scalar(0.0, weight)}
 
-    def advance(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
-        kept, count = seen.kept("t"), real.sum()
+    def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
+        kept, real = seen.kept("t"), seen.real
+        count = real.sum()
         mean = torch.where(real, seen.true, 0.0).sum() / count.clamp(min=1)
         return {"t": torch.where(count > 0, torch.lerp(kept, mean.to(kept.dtype), self.momentum), kept)}
 
@@ -126,11 +130,12 @@ class DynamicAdaCos(AdaCos):
         kept = seen.kept("scale")
         return torch.where(kept > 0, kept, self.fixed_scale(seen.values.shape[1]))
 
-    def advance(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
-        before, count = self.scaling(seen), real.sum()
+    def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
+        before, real = self.scaling(seen), seen.real
+        count = real.sum()
         rivals = real[:, None] & ~seen.is_true
         log_sum = torch.where(rivals, before * seen.values, -math.inf).flatten().logsumexp(0)
         angles = torch.where(real, angle(seen.true), math.inf).sort().values
         median = angles.gather(0, ((count - 1).clamp(min=0) // 2)[None])[0]
-        scale = (log_sum - count.log()) / median.clamp(max=math.pi / 4).cos()
+        scale = (log_sum - count.to(log_sum.dtype).log()) / median.clamp(max=math.pi / 4).cos()
         return {"scale": torch.where(count > 0, scale.clamp(min=self.least_scale), seen.kept("scale"))}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -9,28 +11,33 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedra.losses.base import AngularMargin, Cosines, NonNegative, ScaledLoss, ShiftedLoss
+from fedra.losses.base import AngularMargin, Cosines, NonNegative, ScaledLoss, ShiftedLoss, Tensors
 
 Spread = Annotated[float, Field(ge=0, le=0.5)]
 Assignment = Literal["drawn", "sorted", "published"]
 
 
+def standard_normal(examples: int, generator: torch.Generator | None, dtype: torch.dtype) -> Tensors:
+    """One number of N(0, 1) for each example, on the generator's device."""
+    device = None if generator is None else generator.device
+    return {"noise": torch.randn(examples, generator=generator, device=device, dtype=dtype)}
+
+
 def drawn_margins(seen: Cosines, mean: float, sigma: float, assignment: Assignment) -> Tensor:
-    """Margins e_i ~ N(mean, sigma^2), one for each example; a generator of None is torch's default one.
+    """Margins e_i ~ N(mean, sigma^2), one for each example; padding has the mean and takes no place in an order.
 
     drawn      as they come
     sorted     the smallest margin to the example nearest its class centre, as the paper means its "+" forms
     published  what the authors' code does for "+": it applies the inverse of that order
     """
-    true, generator = seen.true.detach(), seen.generator
-    device = true.device if generator is None else generator.device
-    noise = torch.randn(true.shape, generator=generator, device=device, dtype=true.dtype)
-    margins = mean + sigma * noise.to(true.device)
+    margins = mean + sigma * seen.drawn["noise"].to(seen.true)
     if assignment == "drawn":
         return margins
-    nearest_first = true.argsort(descending=True, stable=True)
+    real = seen.real
+    nearest_first = torch.where(real, seen.true.detach(), -math.inf).argsort(descending=True, stable=True)
     rank = nearest_first.argsort() if assignment == "sorted" else nearest_first
-    return margins.sort().values.gather(0, rank)
+    ordered = torch.where(real, margins, math.inf).sort().values.gather(0, rank)
+    return torch.where(real, ordered, mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,11 @@ class ElasticArcFace(ShiftedLoss):
     margin: AngularMargin = 0.5
     sigma: Spread = 0.05
     assignment: Assignment = "drawn"
+
+    def draw(
+        self, examples: int, generator: torch.Generator | None, dtype: torch.dtype = torch.float32
+    ) -> Mapping[str, Tensor]:
+        return standard_normal(examples, generator, dtype)
 
     def curve(self, seen: Cosines) -> Tensor:
         return self.shift(seen, drawn_margins(seen, self.margin, self.sigma, self.assignment))
@@ -69,6 +81,11 @@ class ElasticCosFace(ScaledLoss):
     margin: NonNegative = 0.35
     sigma: Spread = 0.05
     assignment: Assignment = "drawn"
+
+    def draw(
+        self, examples: int, generator: torch.Generator | None, dtype: torch.dtype = torch.float32
+    ) -> Mapping[str, Tensor]:
+        return standard_normal(examples, generator, dtype)
 
     def true_class(self, seen: Cosines) -> Tensor:
         return seen.true - drawn_margins(seen, self.margin, self.sigma, self.assignment)

@@ -70,9 +70,10 @@ class AdaFace(ShiftedLoss):
     def safe_lengths(self, seen: Cosines) -> Tensor:
         return seen.lengths.detach().clamp(1e-3, 100.0)
 
-    def advance(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
+    def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
         mean, std = seen.kept("mean"), seen.kept("std")
-        lengths, count = self.safe_lengths(seen), real.sum()
+        lengths, real = self.safe_lengths(seen), seen.real
+        count = real.sum()
         batch_mean = torch.where(real, lengths, 0.0).sum() / count.clamp(min=1)
         spread = torch.where(real, (lengths - batch_mean).square(), 0.0).sum()
         # One example has a mean but no spread, an empty batch has neither: keep what was known.

@@ -134,6 +134,8 @@ class UniTSFace(ScaledLoss):
     Learned: `bias`, which starts at 0. `logits` are those of the CosFace part.
     """
 
+    private: ClassVar[tuple[str, ...]] = ("memory", "threshold")
+
     margin: NonNegative = 0.4
     sample_margin: NonNegative = 0.1
 
@@ -167,20 +169,20 @@ class UniTSFace(ScaledLoss):
             raise ConfigError("UniTSFace compares features with its memory: call the loss, not logits")
         return replace(seen, values=cosine(seen.features, memory)), memory.abs().sum(dim=1) > 0
 
-    def advance(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
+    def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
         pairs, known = self.pairs(seen)
         rivals = known & ~seen.is_true
-        usable = real & (known & seen.is_true).any(dim=1) & rivals.any(dim=1)
+        usable = seen.real & (known & seen.is_true).any(dim=1) & rivals.any(dim=1)
         log_sums = torch.where(rivals, self.scale * pairs.values, -1e30).logsumexp(dim=1)
         measured = torch.where(usable, log_sums, 0.0).sum() / usable.sum().clamp(min=1)
         kept = seen.kept("threshold")
         threshold = torch.where((kept == 0) & usable.any(), measured.to(kept.dtype), kept)
         return {**seen.state, "threshold": threshold}
 
-    def remember(self, seen: Cosines, real: Tensor) -> Mapping[str, Tensor]:
+    def remember(self, seen: Cosines) -> Mapping[str, Tensor]:
         memory, features = seen.kept("memory"), seen.features
         assert features is not None  # `pairs` has refused it
         positions = torch.arange(len(seen.labels), device=seen.labels.device)[:, None]
-        last = torch.where(seen.is_true & real[:, None], positions, -1).amax(dim=0)
+        last = torch.where(seen.is_true & seen.real[:, None], positions, -1).amax(dim=0)
         newest = features[last.clamp(min=0)].to(memory.dtype)
         return {**seen.state, "memory": torch.where((last >= 0)[:, None], newest, memory)}

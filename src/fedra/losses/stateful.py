@@ -35,5 +35,5 @@ class Stateful(nn.Module):
             return self.loss(features, weight, labels, state=self.state, learned=learned, generator=generator)
         losses, state = self.loss.step(features, weight, labels, self.state, learned=learned, generator=generator)
         for name, value in state.items():
-            self.get_buffer(name).copy_(value)
+            setattr(self, name, value)  # not in place: the backward pass may need what it was
         return losses.mean()

@@ -5,11 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fedra.errors import ConfigError
 
 Norm = Literal["batch", "running", "group"]
+
+
+class _AnyBatch(nn.modules.batchnorm._BatchNorm):
+    """Batch normalisation that can also train on one value per channel, which has no variance.
+
+    Such a batch is normalised by the running statistics and leaves no trace in them.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.numel() > input.shape[1] or not (self.training or self.running_mean is None):
+            return super().forward(input)
+        if self.running_mean is None:
+            raise ConfigError(
+                "a batch of one example has no batch statistics: set local.drop_last = true, another local.batch, "
+                "or norm = 'running' or 'group' in [model]"
+            )
+        return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+class BatchNormMaps(_AnyBatch, nn.BatchNorm2d):
+    """For feature maps (B, channels, H, W)."""
+
+
+class BatchNormVectors(_AnyBatch, nn.BatchNorm1d):
+    """For feature vectors (B, channels)."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +55,23 @@ class Normaliser:
         """The layer for feature maps (B, channels, H, W)."""
         if self.norm == "group":
             return self._group(channels)
-        return nn.BatchNorm2d(channels, track_running_stats=self.norm == "running")
+        return BatchNormMaps(channels, track_running_stats=self.norm == "running")
 
     def vectors(self, channels: int) -> nn.Module:
         """The layer for feature vectors (B, channels)."""
         if self.norm == "group":
             return self._group(channels)
-        return nn.BatchNorm1d(channels, track_running_stats=self.norm == "running")
+        return BatchNormVectors(channels, track_running_stats=self.norm == "running")
 
     def _group(self, channels: int) -> nn.Module:
         if channels % self.groups:
             raise ConfigError(f"{channels} channels do not split into groups={self.groups}: choose a divisor")
         return nn.GroupNorm(self.groups, channels)
+
+
+def with_fixed_scale(layer: nn.Module) -> nn.Module:
+    """A normalising layer whose scale stays at 1: a buffer, so that neither a gradient nor weight decay moves it."""
+    scale = layer.get_parameter("weight").detach()
+    del layer.weight
+    layer.register_buffer("weight", torch.ones_like(scale))
+    return layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -14,38 +15,64 @@ from fedra.core import tree
 from fedra.core.model import Weights
 from fedra.core.part import Combine
 from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
 
 
+class RunningMean(Combine, abstract=True):
+    """A mean by running sums: a change counts `factor` times in the sum that is divided by the sum of `weight`."""
+
+    def weight(self, examples: int) -> float:
+        """How much a client counts."""
+        raise TypeError(f"{type(self).__name__} must define weight")
+
+    def factor(self, examples: int, effective_steps: float) -> float:
+        """What its change is multiplied by."""
+        return self.weight(examples)
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        return self.add_stack(total, Uploads.of(upload))
+
+    def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        factors = list(map(self.factor, uploads.examples, uploads.effective_steps))
+        tracked = {name: value for name, value in uploads.buffers.items() if value.is_floating_point()}
+        counters = {name: v.amax(dim=0) for name, v in uploads.buffers.items() if not v.is_floating_point()}
+        return {
+            "delta": tree.accumulate_stack(total.get("delta", {}), uploads.delta, factors),
+            "tracked": tree.accumulate_stack(total.get("tracked", {}), tracked, uploads.examples),
+            "counters": _largest(total.get("counters", {}), counters),
+            "weight": total.get("weight", 0) + sum(map(self.weight, uploads.examples)),
+            "examples": total.get("examples", 0) + sum(uploads.examples),
+        }
+
+    def finish(self, total: Tree) -> Weights:
+        tracked: Params = tree.scale(total["tracked"], 1 / total["examples"])
+        return Weights(tree.scale(total["delta"], 1 / total["weight"]), {**tracked, **total["counters"]})
+
+
 @dataclass(frozen=True)
-class WeightedMean(Combine):
+class WeightedMean(RunningMean):
     """The mean weighted by the clients' numbers of examples (FedAvg, McMahan et al., AISTATS 2017)."""
 
     formula: ClassVar[str] = "w_g + sum_k n_k (w_k - w_g) / sum_k n_k"
     is_plain: ClassVar[bool] = True
 
-    def add(self, total: Tree, upload: Upload) -> Tree:
-        return _fold(total, upload, upload.delta, upload.examples)
-
-    def finish(self, total: Tree) -> Weights:
-        return Weights(tree.scale(total["delta"], 1 / total["weight"]), _buffers(total))
+    def weight(self, examples: int) -> float:
+        return examples
 
 
 @dataclass(frozen=True)
-class PlainMean(Combine):
+class PlainMean(RunningMean):
     """The mean in which every client counts the same (the uniform 1/|S| of FedSoL's algorithm 1)."""
 
     formula: ClassVar[str] = "w_g + 1/|S| sum_k (w_k - w_g)"
 
-    def add(self, total: Tree, upload: Upload) -> Tree:
-        return _fold(total, upload, upload.delta, 1)
-
-    def finish(self, total: Tree) -> Weights:
-        return Weights(tree.scale(total["delta"], 1 / total["weight"]), _buffers(total))
+    def weight(self, examples: int) -> float:
+        return 1
 
 
 @dataclass(frozen=True)
-class NormalisedMean(Combine):
+class NormalisedMean(RunningMean):
     """FedNova's mean: each change divided by its effective number of steps, then stretched by their mean.
 
     a_k is the effective number of local steps (momentum counted in) and p_k = n_k / sum n
@@ -55,14 +82,19 @@ class NormalisedMean(Combine):
     formula: ClassVar[str] = "w_g + (sum_k p_k a_k) sum_k p_k (w_k - w_g) / a_k"
     counts_steps: ClassVar[bool] = True
 
-    def add(self, total: Tree, upload: Upload) -> Tree:
-        folded = _fold(total, upload, tree.scale(upload.delta, 1 / upload.effective_steps), upload.examples)
-        folded["steps"] = total.get("steps", 0.0) + upload.examples * upload.effective_steps
-        return folded
+    def weight(self, examples: int) -> float:
+        return examples
+
+    def factor(self, examples: int, effective_steps: float) -> float:
+        return examples / effective_steps
+
+    def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        steps = sum(map(operator.mul, uploads.examples, uploads.effective_steps))
+        return super().add_stack(total, uploads) | {"steps": total.get("steps", 0.0) + steps}
 
     def finish(self, total: Tree) -> Weights:
-        stretch = total["steps"] / total["weight"]
-        return Weights(tree.scale(total["delta"], stretch / total["weight"]), _buffers(total))
+        mean = super().finish(total)
+        return Weights(tree.scale(mean.params, total["steps"] / total["weight"]), mean.buffers)
 
 
 @dataclass(frozen=True)
@@ -94,24 +126,6 @@ class TrimmedMean(Combine):
     def _mean(self, values: Tensor) -> Tensor:
         cut = int(self.trim * len(values))
         return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
-
-
-def _fold(total: Tree, upload: Upload, delta: Params, weight: float) -> Tree:
-    """Running sums of weighted changes and of floating-point buffers; the largest of the whole-number ones."""
-    tracked = {name: value for name, value in upload.buffers.items() if value.is_floating_point()}
-    counters = {name: value for name, value in upload.buffers.items() if not value.is_floating_point()}
-    return {
-        "delta": tree.accumulate(total.get("delta", {}), delta, weight),
-        "tracked": tree.accumulate(total.get("tracked", {}), tracked, upload.examples),
-        "counters": _largest(total.get("counters", {}), counters),
-        "weight": total.get("weight", 0) + weight,
-        "examples": total.get("examples", 0) + upload.examples,
-    }
-
-
-def _buffers(total: Tree) -> Params:
-    tracked: Params = tree.scale(total["tracked"], 1 / total["examples"])
-    return {**tracked, **total["counters"]}
 
 
 def _largest(left: Params, right: Params) -> Params:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedra.core import tree
 from fedra.core.part import Algorithm, GradientFunction, GradientRule, Part, Term
+from fedra.core.portions import portions
 from fedra.core.tree import Params
 from fedra.core.view import View
 from fedra.errors import ConfigError
@@ -47,13 +49,15 @@ class WeightRadius(Radius):
     formula: ClassVar[str] = "eps = rho T^2 g / ||T g||,  T = |w| + eta"
 
     def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
-        scaled = {name: self._size(name, params[name]) * slope for name, slope in gradient.items()}
-        return {name: self._size(name, params[name]) * slope for name, slope in scaled.items()}, tree.norm(scaled)
+        sizes = {name: self._size(name, params[name]) for name in gradient}
+        scaled = {name: sizes[name] * slope for name, slope in gradient.items()}
+        length = tree.norm(scaled)
+        return {name: slope.mul_(sizes[name]) for name, slope in scaled.items()}, length
 
     def _size(self, name: str, weight: Tensor) -> Tensor:
         if name.endswith("bias") and not self.bias_scaling:
             return torch.ones_like(weight)
-        return weight.detach().abs() + self.eta
+        return weight.detach().abs().add_(self.eta)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class DriftRadius(Radius):
 
     over: Literal["dim0", "tensor", "layer"] = "dim0"
     formula: ClassVar[str] = "eps = rho Lambda g / ||g||,  Lambda = |w - w_g| / ||w - w_g||_over"
+    looks_back: ClassVar[bool] = True
 
     def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
         drift = self.drift(params, view, tuple(gradient))
@@ -158,3 +163,31 @@ class Clip(GradientRule):
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         slope = inner(params)
         return tree.scale(slope, (self.norm / tree.norm(slope).clamp(min=TINY)).clamp(max=1.0))
+
+
+@dataclass(frozen=True)
+class Accumulate(GradientRule):
+    """Takes the batch in `passes` nearly equal portions, one after the other, so that a large batch fits into memory.
+
+    The mean of the portions' gradients, each weighted by its examples, is the whole batch's gradient wherever the loss
+    is a mean over examples. What looks at a batch as a whole sees a portion in its place: batch normalisation takes a
+    portion's statistics, and its running ones move with every portion. It stands innermost, last in the list.
+    """
+
+    passes: Annotated[int, Field(ge=1)] = 2
+    formula: ClassVar[str] = "g(w) -> sum_p n_p / n g_p(w),  g_p the gradient on the p-th of `passes` portions"
+
+    def check(self, algorithm: Algorithm) -> None:
+        if algorithm.gradient[-1:] != (self,):
+            last = f"list it after '{algorithm.gradient[-1].name}'" if algorithm.gradient else "put it there"
+            raise ConfigError(
+                "the part 'accumulate' must be the last of the gradient rules, because a rule inside it would act on "
+                f"every portion by itself: {last}"
+            )
+
+    def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
+        total: Params = {}
+        for share in portions(view, self.passes):
+            slope = inner(params)
+            total = tree.add(total, slope, share) if total else tree.scale(slope, share)
+        return total

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedra.core.model import Output
-from fedra.core.part import Algorithm, Term
-from fedra.core.tree import Params
-from fedra.core.view import View
-from fedra.errors import ConfigError
+from fedra.core import tree
+from fedra.core.model import Output, Weights
+from fedra.core.part import Term
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Client, Local, Population, Server, Upload, View
 from fedra.losses import ArcFace
 from fedra.losses.base import AngularLoss
 from fedra.registry import Strength
@@ -25,32 +25,76 @@ SPREAD = 0.01
 class MarginSoftmax(Term):
     """A margin loss between the features and class vectors F, which are trained and averaged like the model.
 
-    F is separate from the classifier: it shapes the features during training and predicts nothing.
+    F is separate from the classifier: it shapes the features during training and predicts nothing. A loss with
+    running state (SphereFace's step, CurricularFace's t, AdaCos's scale, AdaFace's statistics) starts a client's round
+    at the server's, advances with every local step and goes up with the upload; the server takes the mean, weighted by
+    examples, and of counters the largest, as it does with a model's buffers. UniTSFace's memory of features stays with
+    its client.
     """
 
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4)  # noqa: RUF009  (frozen)
     weight: Strength = 0.5
     moves_head: ClassVar[bool] = False
+    suits_pool: ClassVar[bool] = True
     formula: ClassVar[str] = "weight * mean_i L_margin(cos(f_i, F_c), y_i)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The engine checks losses once per client, without looking at the device in every step.
+        # The engine checks labels once per client and losses once per round, not at the device in every step.
         object.__setattr__(self, "margin", replace(self.margin, check=False))
-
-    def check(self, algorithm: Algorithm) -> None:
-        if self.margin.init_state(torch.eye(2)):
-            raise ConfigError(
-                f"the loss {type(self.margin).__name__} keeps running statistics from step to step, which a federated "
-                "objective does not carry: choose one without, such as arcface, cosface or adaptive-margin"
-            )
 
     def init_params(self, features: int, classes: int, draw: torch.Generator) -> Params:
         vectors = SPREAD * torch.randn(classes, features, generator=draw)
         return {"vectors": vectors, **self.margin.init_learned(vectors)}
 
+    def init_server(self, weights: Weights) -> Tree:
+        return self._state(weights, private=False)
+
+    def init_client(self, origin: Weights) -> Tree:
+        return self._state(origin, private=True)
+
+    def _state(self, weights: Weights, private: bool) -> Params:
+        """The state before the first round: what stays with a client, or the rest."""
+        vectors = weights.params[f"{self.name}.vectors"]
+        state = self.margin.init_state(vectors)
+        return {n: value.to(vectors) for n, value in state.items() if (n in self.margin.private) is private}
+
+    def broadcast(self, memory: Tree) -> Tree:
+        return memory
+
+    def init_steps(self, client: Client) -> Tree:
+        return {**client.received.get(self.name, {}), **client.memory.get(self.name, {})}
+
+    def draw(self, examples: int, generator: torch.Generator) -> Tree:
+        return dict(self.margin.draw(examples, generator))
+
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         own = {name.partition(".")[2]: value for name, value in params.items() if name.startswith(f"{self.name}.")}
-        vectors = own.pop("vectors")
-        losses = self.margin.per_example(output.features, vectors, view.batch.targets, learned=own)
-        return self.weight * view.batch.mean(losses)
+        vectors, batch = own.pop("vectors"), view.batch
+        state, drawn = view.carried.get(self.name, {}), batch.drawn.get(self.name, {})
+        losses, after = self.margin.step(
+            output.features, vectors, batch.targets, state, mask=batch.mask, learned=own, drawn=drawn
+        )
+        if after:
+            view.carry(self.name, after)
+        return self.weight * batch.mean(losses)
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        state = local.carried.get(self.name, {})
+        own = {name: value for name, value in state.items() if name in self.margin.private}
+        return own, {name: value for name, value in state.items() if name not in own}
+
+    def collect(self, total: Tree, upload: Upload) -> Tree:
+        sent = upload.extras.get(self.name, {})
+        counts = {name: value for name, value in sent.items() if name in self.margin.counters}
+        largest = total.get("largest", counts)
+        return {
+            "sum": tree.accumulate(total.get("sum", {}), sent, upload.examples),
+            "largest": {name: torch.maximum(largest[name], value) for name, value in counts.items()},
+            "examples": total.get("examples", 0) + upload.examples,
+        }
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        if not total["sum"]:
+            return server
+        return server.with_memory(self.name, tree.scale(total["sum"], 1 / total["examples"]) | total["largest"])

@@ -36,6 +36,7 @@ class Proximal(Term):
     mu: Strength = 1.0
     formula: ClassVar[str] = "mu/2 ||w - w_g||^2"
     closed_form: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = True
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         drift = tree.subtract(tree.select(params, view.client.trained), view.client.origin.params)
@@ -60,7 +61,7 @@ class Distillation(Term):
         return {"origin": client.origin}
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        divergence = kl_divergence(view.teachers["origin"].logits, output.logits, self.temperature)
+        divergence = kl_divergence(view.teachers[self.name]["origin"].logits, output.logits, self.temperature)
         factor = self.weight * (self.temperature**2 if self.squared_temperature else 1.0)
         return factor * view.batch.mean(divergence)
 
@@ -79,7 +80,7 @@ class NotTrueDistillation(Term):
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         others = torch.arange(output.logits.shape[1] - 1, device=output.logits.device)
         columns = others + (others >= view.batch.targets.unsqueeze(1))  # every column but the true class's
-        teacher = view.teachers["origin"].logits.gather(1, columns)
+        teacher = view.teachers[self.name]["origin"].logits.gather(1, columns)
         divergence = kl_divergence(teacher, output.logits.gather(1, columns), self.temperature)
         return self.beta * self.temperature**2 * view.batch.mean(divergence)
 
@@ -105,8 +106,8 @@ class ModelContrast(Term):
         return {"origin": client.origin, "previous": Weights(previous["params"], previous.get("buffers", {}))}
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        toward = F.cosine_similarity(output.features, view.teachers["origin"].features)
-        away = F.cosine_similarity(output.features, view.teachers["previous"].features)
+        toward = F.cosine_similarity(output.features, view.teachers[self.name]["origin"].features)
+        away = F.cosine_similarity(output.features, view.teachers[self.name]["previous"].features)
         return self.mu * view.batch.mean(F.softplus((away - toward) / self.temperature))
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
@@ -146,9 +147,13 @@ class ControlTerm(Term, abstract=True):
 
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
         mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
-        share = 1 / self.ratio(view.client)
+        ratio = self.ratio(view.client)
         for name, slope in gradient.items():
-            slope.add_(share * mean[name]).sub_(own[name])
+            slope.sub_(own[name])
+            if isinstance(ratio, Tensor):  # a stack of clients, each with a ratio of its own
+                slope.add_(mean[name] / ratio)
+            else:
+                slope.add_(mean[name], alpha=1 / ratio)
 
 
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:

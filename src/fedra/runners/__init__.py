@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from fedra.registry import Registry
-from fedra.runners.base import Result, Runner
+from fedra.runners.auto import Choice, automatic, choose
+from fedra.runners.base import Result, Results, Runner, one_by_one
+from fedra.runners.centralised import centralised
 from fedra.runners.processes import processes
+from fedra.runners.ray import on_ray
 from fedra.runners.sequential import sequential
 from fedra.runners.stacked import stacked
 
 RUNNERS = Registry("runner")
+RUNNERS.add("auto")(automatic)
 RUNNERS.add("sequential")(sequential)
 RUNNERS.add("processes")(processes)
 RUNNERS.add("stacked")(stacked)
+RUNNERS.add("ray")(on_ray)
+RUNNERS.add("centralised")(centralised)
 
-__all__ = ["RUNNERS", "Result", "Runner"]
+__all__ = ["RUNNERS", "Choice", "Result", "Results", "Runner", "choose", "one_by_one"]

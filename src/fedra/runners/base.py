@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from fedra.core.evaluate import Counts
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
 
 
@@ -21,13 +23,42 @@ class Result(NamedTuple):
     memory: Tree
     upload: Upload
 
+    @property
+    def clients(self) -> Sequence[int]:
+        return (self.client,)
+
+    @property
+    def memories(self) -> Sequence[Tree]:
+        return (self.memory,)
+
+    @property
+    def uploads(self) -> Uploads:
+        return Uploads.of(self.upload)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the clients of a stack leave behind, their uploads as one."""
+
+    clients: Sequence[int]
+    memories: Sequence[Tree]
+    uploads: Uploads
+
+
+def one_by_one(results: Iterable[Result | Results]) -> Iterator[Result]:
+    """The results client by client."""
+    for some in results:
+        yield from map(Result, some.clients, some.memories, some.uploads)
+
 
 class Runner(Protocol):
-    """Trains clients and evaluates models for one job. Results come in the cohort's order, as they are ready."""
+    """Trains clients and evaluates models for one job. Results come in the cohort's order, as they are ready, each
+    of one client or of a stack.
+    """
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
-    ) -> Iterator[Result]:
+    ) -> Iterator[Result | Results]:
         """Train every client of the cohort; `memory` gives what a client remembers."""
         ...
 

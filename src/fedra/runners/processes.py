@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
-import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,30 +17,34 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 
-from fedra.core.evaluate import Counts, count, portions
-from fedra.core.job import Job, run_client
+from fedra.core.evaluate import Counts
+from fedra.core.job import Job
 from fedra.core.model import Weights
-from fedra.core.tree import Params, Tree
-from fedra.errors import FedraError, RunError
+from fedra.core.tree import Params, Tree, size_in_bytes
+from fedra.errors import RunError
 from fedra.runners.base import Result, Runner, threads
+from fedra.runners.handover import Line, common_memory
+from fedra.runners.tasks import PATIENCE, Task, Train, answer, evaluations
 
-PATIENCE = 3
-"""How many workers a task may lose before the run gives up on it."""
-
-PORTION_GROUP = 8
-"""Evaluation batches per task: enough to make the message negligible."""
+ROOM = 2
+"""Models that a message may hold beside the pipe: a change and a memory."""
 
 
 @dataclass
 class Worker:
-    """One process and our end of its pipe; `task` is what it is doing."""
+    """One process and our end of the line to it; `task` is what it is doing."""
 
     process: Any
-    pipe: Connection
+    line: Line
     task: Any = None
+
+    @property
+    def pipe(self) -> Connection:
+        return self.line.pipe
 
 
 class ProcessRunner:
@@ -67,8 +69,8 @@ class ProcessRunner:
     ) -> Iterator[Result]:
         self._publish(origin)
 
-        def message(client: int) -> tuple[Any, ...]:
-            return ("train", round, client, received, memory(client))
+        def message(client: int) -> Train:
+            return Train(round, client, received, memory(client))
 
         for client, (new_memory, upload) in self._map(cohort, message):
             yield Result(client, new_memory, upload)
@@ -76,9 +78,7 @@ class ProcessRunner:
     def evaluate(self, weights: Weights) -> Counts:
         assert self._job.test is not None, "the job has no test set"
         self._publish(weights)
-        batches = portions(len(self._job.test))
-        groups = [tuple(batches[i : i + PORTION_GROUP]) for i in range(0, len(batches), PORTION_GROUP)]
-        answers = self._map(groups, lambda group: ("evaluate", group))
+        answers = self._map(evaluations(len(self._job.test)), lambda group: group)
         return Counts.total(counts for _, group in answers for counts in group)
 
     def close(self) -> None:
@@ -101,16 +101,17 @@ class ProcessRunner:
         # A fork inherits our ends of all pipes: while it holds them, no worker sees its own pipe close.
         forked = self._context.get_start_method() == "fork"
         inherited = [ours, *(worker.pipe for worker in self._workers)] if forked else []
-        arguments = (theirs, inherited, self._job, self._weights, self._threads)
+        memory = common_memory(ROOM * size_in_bytes(self._weights._asdict())) if forked else np.empty(0, np.uint8)
+        arguments = (Line(theirs, memory), inherited, self._job, self._weights, self._threads)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
         with warnings.catch_warnings():
             # A fork of a process with threads is safe here: a worker runs its own single thread.
             warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
             process.start()
         theirs.close()
-        return Worker(process, ours)
+        return Worker(process, Line(ours, memory))
 
-    def _map(self, tasks: Sequence[Any], message: Callable[[Any], tuple[Any, ...]]) -> Iterator[tuple[Any, Any]]:
+    def _map(self, tasks: Sequence[Any], message: Callable[[Any], Task]) -> Iterator[tuple[Any, Any]]:
         """Answers in the order of `tasks`, which are begun in that order too: little has to wait its turn."""
         waiting = deque(tasks)
         answers: dict[Any, Any] = {}
@@ -127,12 +128,12 @@ class ProcessRunner:
             self._drain()
             raise
 
-    def _hand_out(self, waiting: deque[Any], message: Callable[[Any], tuple[Any, ...]]) -> None:
+    def _hand_out(self, waiting: deque[Any], message: Callable[[Any], Task]) -> None:
         for worker in self._workers:
             if worker.task is None and waiting:
                 worker.task = waiting.popleft()
                 try:
-                    _send(worker.pipe, message(worker.task))
+                    worker.line.send(message(worker.task))
                 except (BrokenPipeError, ConnectionResetError):
                     continue  # it died while idle; reading its pipe will tell, and hire another
 
@@ -143,7 +144,7 @@ class ProcessRunner:
     def _collect(self, worker: Worker, answers: dict[Any, Any], waiting: deque[Any], losses: dict[Any, int]) -> None:
         task = worker.task
         try:
-            outcome = _receive(worker.pipe)
+            outcome = worker.line.receive()
         except (EOFError, ConnectionResetError):
             self._replace(worker)
             losses[task] = losses.get(task, 0) + 1
@@ -171,58 +172,22 @@ class ProcessRunner:
             self._replace(worker)
 
 
-def _work(pipe: Connection, inherited: list[Connection], job: Job, weights: Weights, thread_count: int) -> None:
+def _work(line: Line, inherited: list[Connection], job: Job, weights: Weights, thread_count: int) -> None:
     """A worker's life: take a task, do it, answer; end when the pipe closes."""
     for end in inherited:
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the parent's handler
     with threads(thread_count):
         while True:
             try:
-                task = _receive(pipe)
+                task = line.receive()
             except (EOFError, ConnectionResetError):
                 return
             try:
-                answer: Any = _do(task, job, weights)
-            except Exception as error:
-                answer = _portable(error)
-            try:
-                _send(pipe, answer)
+                line.send(answer(task, job, weights))
             except (BrokenPipeError, ConnectionResetError):
                 return
-
-
-def _do(task: tuple[Any, ...], job: Job, weights: Weights) -> Any:
-    if task[0] == "train":
-        _, round, client, received, memory = task
-        return run_client(job, round, client, weights, received, memory)
-    arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-    assert job.test is not None
-    return [count(job.model, arranged, job.test, job.classes, *portion) for portion in task[1]]
-
-
-def _send(pipe: Connection, message: Any) -> None:
-    """Tensors travel by value: torch's own pickling by file handle would tie a message to its sender's life."""
-    pipe.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
-
-
-def _receive(pipe: Connection) -> Any:
-    """What one of our own processes sent; nothing from outside ever comes this way."""
-    return pickle.loads(pipe.recv_bytes())
-
-
-def _portable(error: Exception) -> Exception:
-    """The error with its traceback as a note, or a plain one that says the same if it cannot be pickled."""
-    if not isinstance(error, FedraError):
-        error.add_note("".join(traceback.format_exception(error)))
-    try:
-        pickle.dumps(error)
-    except Exception:
-        plain = RuntimeError(f"{type(error).__name__}: {error}")
-        for note in getattr(error, "__notes__", []):
-            plain.add_note(note)
-        return plain
-    return error
 
 
 def _shared(values: Params) -> Params:
@@ -235,9 +200,8 @@ def default_workers() -> int:
 
 
 def default_start_method() -> Literal["fork", "spawn"]:
-    """Fork where it is quick and safe: on Linux, and before CUDA is in use."""
-    cuda_in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return "fork" if sys.platform == "linux" and not cuda_in_use else "spawn"
+    """Fork where it is quick and safe: on Linux without a GPU, for whose sake torch keeps threads that no fork has."""
+    return "fork" if sys.platform == "linux" and not torch.cuda.device_count() else "spawn"
 
 
 def processes(

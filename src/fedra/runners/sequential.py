@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedra.core.evaluate import Counts, count, portions
+from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job, run_client
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
@@ -32,11 +32,8 @@ class SequentialRunner:
     def evaluate(self, weights: Weights) -> Counts:
         job = self._job
         assert job.test is not None, "the job has no test set"
-        weights = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
         with threads(self._threads):
-            return Counts.total(
-                count(job.model, weights, job.test, job.classes, *portion) for portion in portions(len(job.test))
-            )
+            return evaluate(job.model, weights, job.test, job.classes)
 
     def close(self) -> None:
         """Nothing to give back."""

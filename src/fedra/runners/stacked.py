@@ -20,11 +20,11 @@ from fedra.core.model import Model, Weights
 from fedra.core.part import Part
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
-from fedra.runners.base import Result, Runner, threads
+from fedra.runners.base import Results, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 from fedra.runners.stacked_data import StackedData
-from fedra.runners.stacked_round import Common, train_stack
+from fedra.runners.stacked_round import Common, mixes_examples, train_stack
 
 WEIGHT_COPIES = 6
 """Stacks as large as the weights: weights, gradient, two of an optimiser, one of memory, one in passing."""
@@ -32,29 +32,33 @@ WEIGHT_COPIES = 6
 PASSES = 3
 """Passes whose activations may be alive at once: the training pass, its gradient, a teacher's."""
 
+THREAD_WORK = 2**20
+"""Weights of a stack that keep one thread busy: on fewer, a kernel is done before a second thread has begun."""
+
 
 class StackedRunner:
     """See `stacked`."""
 
-    def __init__(self, job: Job, chunk: int | None, threads: int, memory: float) -> None:
+    def __init__(self, job: Job, chunk: int | None, threads: int | None, memory: float) -> None:
         self._job = job
         self._chunk = chunk
         self._threads = threads
         self._budget = memory * 2**30
-        self._alone = SequentialRunner(job, threads)
+        self._vetted = False
+        self._alone = SequentialRunner(job, threads or default_workers())
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
-    ) -> Iterator[Result]:
+    ) -> Iterator[Results]:
         model = self._job.model
         origin = Weights(model.arrange(origin.params), model.arrange(origin.buffers))
         common = Common.of(self._job, round, origin, model.arrange_tree(received))
         size = self._chunk or self._clients_at_once(origin, cohort)
         for start in range(0, len(cohort), size):
             clients = cohort[start : start + size]
-            with threads(self._threads):
+            with threads(self._threads or _threads(len(clients), origin)):
                 results = self._train_chunk(round, common, clients, memory)
-            yield from (results[client] for client in clients)
+            yield results
 
     def evaluate(self, weights: Weights) -> Counts:
         return self._alone.evaluate(weights)
@@ -64,16 +68,20 @@ class StackedRunner:
 
     def _train_chunk(
         self, round: int, common: Common, clients: Sequence[int], memory: Callable[[int], Tree]
-    ) -> dict[int, Result]:
+    ) -> Results:
         try:
             data = StackedData(self._job, round, clients)
-            done = train_stack(common, data, [memory(client) for client in data.clients])
+            remembered = [memory(client) for client in data.clients]
+            memories, uploads = train_stack(common, data, remembered, vet=data.pads and not self._vetted)
+            self._vetted |= data.pads
         except Exception as error:
             error.add_note(f"in round {round + 1}, in the stack of clients {list(clients)}")
             if isinstance(error, RuntimeError) and ("vmap" in str(error) or "functorch" in str(error)):
                 raise ConfigError(_refusal(error, self._job.model.module)) from error
             raise
-        return {client: Result(client, *one) for client, one in zip(data.clients, done, strict=True)}
+        place = {client: place for place, client in enumerate(data.clients)}
+        order = [place[client] for client in clients]
+        return Results(clients, [memories[row] for row in order], uploads.picked(order))
 
     def _clients_at_once(self, origin: Weights, cohort: Sequence[int]) -> int:
         """How many of the cohort's largest client fit into the memory that the runner may use."""
@@ -85,6 +93,12 @@ class StackedRunner:
         weights = WEIGHT_COPIES * size_in_bytes(origin._asdict())
         data = len(examples) * inputs[0].nbytes
         return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, origin, inputs))))
+
+
+def _threads(clients: int, origin: Weights) -> int:
+    """One thread for every `THREAD_WORK` weights of the stack, and no more than cores."""
+    weights = clients * sum(value.numel() for value in origin.params.values())
+    return max(1, min(default_workers(), weights // THREAD_WORK))
 
 
 def _activations(model: Model, weights: Weights, inputs: Tensor) -> int:
@@ -101,6 +115,17 @@ def _activations(model: Model, weights: Weights, inputs: Tensor) -> int:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
         model.output(Weights(params, weights.buffers), inputs)
     return kept // len(inputs)
+
+
+def _check(model: Model) -> None:
+    """Refuse what torch cannot do inside vmap, before anything is trained."""
+    if model.compiled:
+        raise ConfigError("compiled passes cannot be stacked: set compile = false, or runner.name = 'processes'")
+    if model.precision.mixed and mixes_examples(model.module):
+        raise ConfigError(
+            "a stack of clients cannot train batch normalisation in half precision: set precision = 'float32', a model "
+            "without it (norm = 'group'), or runner.name = 'processes'"
+        )
 
 
 def _refusal(error: RuntimeError, module: nn.Module) -> str:
@@ -127,7 +152,8 @@ def stacked(
 ) -> Runner:
     """Many clients at once as stacked parameters: `chunk` clients, by default as many as `memory` (in GB) holds.
 
-    The estimate for one client: six times the model, its data, and three batches of activations. All cores
-    work on one stack unless `threads` says otherwise.
+    The estimate for one client: six times the model, its data, and three batches of activations. A stack gets one
+    thread per 2^20 weights, at most one per core, unless `threads` says otherwise.
     """
-    return StackedRunner(job, chunk, threads or default_workers(), memory)
+    _check(job.model)
+    return StackedRunner(job, chunk, threads, memory)

@@ -14,25 +14,50 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedra.core.batches import Examples, LocalData, orders, refuse_empty
+from fedra.core import tree
+from fedra.core.batches import Examples, LocalData, refuse_empty, refuse_labels
+from fedra.core.draws import Draws
 from fedra.core.job import Job
+from fedra.core.part import Part
+from fedra.core.random import shuffles
+from fedra.core.tree import Tree
 from fedra.core.view import Batch
 
 
 class StackedBatch(NamedTuple):
-    """One step's batches; `sizes` are the clients' numbers of examples in them, `mask` None without padding."""
+    """One step's batches; `sizes` are the clients' numbers of examples in them, `mask` None without padding.
+
+    `drawn` is what parts drew at random for the examples, zero at padding; `rows` are the examples' rows among all of
+    the stack, None where inputs are drawn at random.
+    """
 
     inputs: Tensor
     targets: Tensor
     mask: Tensor | None
     sizes: np.ndarray
+    drawn: Tree
+    rows: Tensor | None
+
+    def with_other_padding(self) -> StackedBatch:
+        """The same with the last real example in place of padding."""
+        assert self.mask is not None, "there is no padding"
+        real = self.mask.bool()
+        last = torch.from_numpy(self.sizes - 1).to(real.device)
+        each = torch.arange(len(last), device=real.device)
+
+        def other(values: Tensor) -> Tensor:
+            keep = real.view(*real.shape, *[1] * (values.dim() - 2))
+            return torch.where(keep, values, values[each, last].unsqueeze(1))
+
+        rows = None if self.rows is None else other(self.rows)
+        return self._replace(inputs=other(self.inputs), targets=other(self.targets), rows=rows)
 
 
 class Source(Protocol):
     """Where a step's inputs and labels come from."""
 
-    def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor]:
-        """The batches of the first `active` clients, padded to `width` examples."""
+    def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The batches of the first `active` clients, padded to `width` examples, and their rows if they have any."""
         ...
 
 
@@ -41,6 +66,7 @@ class StackedData:
 
     def __init__(self, job: Job, round: int, clients: Sequence[int]) -> None:
         schedule = job.local.schedule
+        self._epochs = schedule.epochs
         self._dtype, self._device = job.model.dtype, job.model.device
         by_client = {client: job.clients.size(client) for client in clients}
         for client, size in by_client.items():
@@ -55,21 +81,51 @@ class StackedData:
         }
         for row, size in enumerate(self.examples):
             self.sizes[row, : self.steps[row]] = lengths[size]
-        own = [job.clients[client] for client in self.clients]
-        self.label_counts = _label_counts([one.targets for one in own], job.classes).to(self._device)
+        whole = job.clients.joined(self.clients)
+        targets = whole.targets if whole else torch.cat([job.clients[client].targets for client in self.clients])
+        self.label_counts = _label_counts(self.clients, self.examples, targets, job.classes).to(self._device)
+        draws = any(type(part).draw is not Part.draw for part in job.algorithm.parts().values())
+        self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
         self._active = (self.sizes > 0).sum(axis=0).tolist()
         self._source: Source = (
-            Gathered(job, round, self.clients, own, self.sizes)
-            if _deterministic(own)
-            else Drawn(job, round, self.clients, own)
+            Gathered(job, round, self.clients, whole, self.examples, self.sizes)
+            if whole and whole.transform.deterministic
+            else Drawn(job, round, self.clients, whole.split(self.examples) if whole else None)
         )
 
     def __iter__(self) -> Iterator[StackedBatch]:
         for step, active in enumerate(self._active):
             sizes = self.sizes[:active, step]
             width = int(sizes.max())
-            inputs, targets = self._source.take(step, active, width)
-            yield StackedBatch(inputs, targets, self._mask(sizes, width), sizes)
+            inputs, targets, rows = self._source.take(step, active, width)
+            yield StackedBatch(inputs, targets, self._mask(sizes, width), sizes, self._drawn(sizes, width), rows)
+
+    @property
+    def pads(self) -> bool:
+        """Whether any batch is shorter than its neighbours."""
+        return bool(((self.sizes > 0) & (self.sizes < self.sizes.max(axis=0))).any())
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the very same inputs come more than once."""
+        return self._epochs > 1 and isinstance(self._source, Gathered)
+
+    def in_order(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All inputs once, some of every client's at a time, and their rows."""
+        assert isinstance(self._source, Gathered), "inputs are drawn at random"
+        sizes, width = np.array(self.examples), int(self.sizes.max())
+        starts = np.cumsum([0, *self.examples[:-1]])[:, None]
+        for begin in range(0, int(sizes.max()), width):
+            active = int(np.flatnonzero(sizes > begin)[-1]) + 1
+            places = begin + np.arange(width)
+            rows = starts + np.where(places < sizes[:, None], places, 0)
+            yield self._source.look(torch.from_numpy(rows[:active]))
+
+    def _drawn(self, sizes: np.ndarray, width: int) -> Tree:
+        """What every client's parts draw, as they would draw it alone."""
+        each = [tree.flatten(draws.step(size)) for draws, size in zip(self._draws, sizes.tolist(), strict=False)]
+        paths = each[0] if each else {}
+        return tree.unflatten({path: torch.stack([_filled(own[path], width) for own in each]) for path in paths})
 
     def _mask(self, sizes: np.ndarray, width: int) -> Tensor | None:
         if sizes.min() == width:
@@ -82,56 +138,59 @@ class Gathered:
     """Inputs in which nothing is random: all clients' examples one after the other, picked by row each step."""
 
     def __init__(
-        self, job: Job, round: int, clients: Sequence[int], own: Sequence[Examples], sizes: np.ndarray
+        self,
+        job: Job,
+        round: int,
+        clients: Sequence[int],
+        whole: Examples,
+        counts: Sequence[int],
+        sizes: np.ndarray,
     ) -> None:
         model = job.model
-        inputs = torch.cat([one.inputs for one in own]).to(model.device)
-        self._inputs = model.ready(own[0].transform.prepare(inputs))
-        self._targets = torch.cat([one.targets for one in own]).to(model.device)
-        counts = [len(one) for one in own]
+        self._inputs = model.ready(whole.transform.prepare(whole.inputs.to(model.device)))
+        self._targets = whole.targets.to(model.device)
         self._rows = torch.from_numpy(_rows(job, round, clients, counts, sizes)).to(model.device)
 
-    def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor]:
-        rows = self._rows[:active, step, :width]
-        flat = rows.reshape(-1)
-        inputs = self._inputs.index_select(0, flat)
-        return inputs.view(*rows.shape, *inputs.shape[1:]), self._targets.index_select(0, flat).view(rows.shape)
+    def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        rows, inputs = self.look(self._rows[:active, step, :width])
+        return inputs, self._targets.index_select(0, rows.reshape(-1)).view(rows.shape), rows
+
+    def look(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows on the device, and their inputs."""
+        rows = rows.to(self._inputs.device)
+        inputs = self._inputs.index_select(0, rows.reshape(-1))
+        return rows, inputs.view(*rows.shape, *inputs.shape[1:])
 
 
 class Drawn:
     """Inputs that are drawn at random: every client's own batches, as it would draw them alone."""
 
-    def __init__(self, job: Job, round: int, clients: Sequence[int], own: Sequence[Examples]) -> None:
+    def __init__(self, job: Job, round: int, clients: Sequence[int], own: Sequence[Examples] | None) -> None:
+        own = own or [job.clients[client] for client in clients]
         self._batches = [
             iter(LocalData(one, job.model, job.local.schedule, job.classes, job.seed, round, client))
             for client, one in zip(clients, own, strict=True)
         ]
 
-    def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor]:
+    def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, None]:
         batches: list[Batch] = [next(batch) for batch in self._batches[:active]]
         inputs = torch.stack([_padded(batch.inputs, width) for batch in batches])
-        return inputs, torch.stack([_padded(batch.targets, width) for batch in batches])
-
-
-def _deterministic(own: Sequence[Examples]) -> bool:
-    """Whether all clients prepare their inputs alike, with nothing random."""
-    transform = own[0].transform
-    return transform.deterministic and all(e.transform is transform or e.transform == transform for e in own)
+        return inputs, torch.stack([_padded(batch.targets, width) for batch in batches]), None
 
 
 def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray) -> np.ndarray:
     """(clients, steps, batch): the rows of every batch in the clients' data one after the other."""
-    schedule, spare = job.local.schedule, torch.Generator()
-    used = (sizes.sum(axis=1) // schedule.epochs).tolist()
-    shuffled = [
-        order if length == count else order[:length]
-        for client, count, length in zip(clients, counts, used, strict=True)
-        for order in orders(schedule, count, job.seed, round, client, spare)
-    ]
-    starts = np.cumsum([0, *counts[:-1]])
-    real = np.arange(sizes.max()) < sizes[:, :, None]
-    rows = np.broadcast_to(starts[:, None, None], real.shape).copy()
-    rows[real] += torch.cat(shuffled).numpy()
+    schedule = job.local.schedule
+    orders = shuffles(job.seed, round, clients, counts, schedule.epochs)
+    starts = np.cumsum([0, *counts[:-1]])[:, None]
+    steps = np.arange(sizes.shape[1])
+    an_epoch = (sizes > 0).sum(axis=1, keepdims=True) // schedule.epochs
+    epoch, portion = np.divmod(steps, an_epoch)
+    begin = epoch * orders.shape[1] + starts + portion * (schedule.batch or 0)
+    slots = np.arange(sizes.max())
+    real = slots < sizes[:, :, None]
+    rows = np.broadcast_to(starts[:, :, None], real.shape).copy()
+    rows[real] += orders.reshape(-1)[(begin[:, :, None] + slots)[real]]
     return rows
 
 
@@ -141,9 +200,15 @@ def _padded(values: Tensor, width: int) -> Tensor:
     return torch.cat([values, values[:1].expand(missing, *values.shape[1:])]) if missing else values
 
 
-def _label_counts(targets: Sequence[Tensor], classes: int) -> Tensor:
-    """(clients, classes): how often each client holds each class."""
-    lengths = torch.tensor([len(one) for one in targets])
-    owner = torch.arange(len(targets)).repeat_interleave(lengths)
-    flat = owner * classes + torch.cat(list(targets)).cpu()
-    return torch.bincount(flat, minlength=len(targets) * classes).view(len(targets), classes)
+def _filled(values: Tensor, width: int) -> Tensor:
+    """Rows of zeros up to the width."""
+    return torch.cat([values, values.new_zeros(width - len(values), *values.shape[1:])])
+
+
+def _label_counts(clients: Sequence[int], sizes: Sequence[int], targets: Tensor, classes: int) -> Tensor:
+    """(clients, classes): how often each client holds each class; `targets` are one client's after the other's."""
+    owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    labels = targets.cpu()
+    for place in owner[(labels < 0) | (labels >= classes)].tolist():
+        refuse_labels(clients[place], labels[owner == place], classes)
+    return torch.bincount(owner * classes + labels, minlength=len(sizes) * classes).view(len(sizes), classes)

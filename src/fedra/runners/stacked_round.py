@@ -19,11 +19,18 @@ from fedra.core.job import Job
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
 from fedra.core.part import Algorithm, Part, Sharing
-from fedra.core.round import nest, teacher_outputs, teacher_weights
+from fedra.core.round import first_carried, nest
+from fedra.core.teachers import Outputs, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
-from fedra.core.view import Batch, Client, Local, Population, Upload, View
+from fedra.core.uploads import Uploads
+from fedra.core.view import Batch, Client, Local, Population, View
 from fedra.errors import ConfigError
+from fedra.runners import stacked_teachers
+from fedra.runners import stacked_tree as stack
 from fedra.runners.stacked_data import StackedBatch, StackedData
+
+PADDING_NOISE = 1e-3
+"""The relative difference up to which a gradient may differ for another padding: rounding makes far less."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +85,29 @@ class Figures:
         return means, [step if step >= 0 else None for step in first]
 
 
-def train_stack(common: Common, data: StackedData, memories: Sequence[Tree]) -> list[tuple[Tree, Upload]]:
-    """Train the clients of `data`, given what each remembers; new memories and uploads in the same order."""
+def train_stack(common: Common, data: StackedData, memories: Sequence[Tree], vet: bool) -> tuple[list[Tree], Uploads]:
+    """Train the clients of `data`, given what each remembers; new memories and uploads in the same order.
+
+    `vet` asks whether any part looks at padding.
+    """
     own = begin(common, data, memories)
     everyone, state = own, common.optimizer.init(own["params"])
+    carried = tree.flatten(own["carried"])
     shape = (len(data.clients), data.steps[0])
     figures = Figures(torch.full(shape, torch.nan, dtype=torch.float64, device=common.model.device), {})
+    known = _look_up(common, own, data)
     for step, batch in enumerate(data):
         if len(batch.sizes) < len(own["label_counts"]):
-            own, state = _first(own, len(batch.sizes)), _first(state, len(batch.sizes))
-        result = slopes(common, own, batch)
+            own, state = stack.first(own, len(batch.sizes)), stack.first(state, len(batch.sizes))
+        result = slopes(common, own, batch, known)
+        if vet and batch.mask is not None and not common.mixes_examples:
+            refuse_unmasked(common, own, batch, known, result)
+            vet = False
         state = common.optimizer.step(own["params"], result["gradient"], state)
         for name, value in result["buffers"].items():
             own["buffers"][name].copy_(value)
+        for path, value in tree.flatten(result["carried"]).items():
+            carried[path][: len(value)].copy_(value)
         figures.record(step, result["loss"], result["logs"])
     return finish(common, data, everyone, figures)
 
@@ -102,48 +119,49 @@ def begin(common: Common, data: StackedData, memories: Sequence[Tree]) -> Tree:
     first = {name: part.init_client(common.origin) for name, part in parts.items()}
     memory: Tree = {name: {} for name in parts}
     if any(first.values()) or any(memories):
-        memory |= _stacked([{**first, **common.model.arrange_tree(own)} for own in memories])
+        known = [{**first, **common.model.arrange_tree(own)} for own in memories]
+        memory |= stack.together(known, "remembers", "init_client")
     private = memory[algorithm.sharing.name]
     start = _replaced(common.origin, private)
-    return {
-        "params": {name: _repeated(start.params[name], count, name in private) for name in common.trained},
-        "buffers": {name: _repeated(value, count, name in private) for name, value in start.buffers.items()},
+    own = {
+        "params": {name: stack.repeated(start.params[name], count, name in private) for name in common.trained},
+        "buffers": {name: stack.repeated(value, count, name in private) for name, value in start.buffers.items()},
         "private": private,
         "memory": memory,
         "examples": torch.tensor(data.examples, dtype=common.model.dtype, device=common.model.device),
         "label_counts": data.label_counts,
     }
+    return {**own, "carried": _carried(common, own)}
 
 
-def _stacked(memories: Sequence[Tree]) -> Tree:
-    """The clients' memories as one; all must be of one shape."""
-    flat = [tree.flatten(memory) for memory in memories]
-    shapes = [{path: value.shape for path, value in memory.items()} for memory in flat]
-    for shape in shapes:
-        if shape != shapes[0]:
-            path, _ = next(iter(shape.items() ^ shapes[0].items()))
-            raise ConfigError(
-                f"the part '{path.partition('|')[0]}' remembers other things of one client than of another, so that "
-                "they cannot be stacked: let its init_client give the same, or set runner.name = 'processes'"
-            )
-    return tree.unflatten({path: torch.stack([memory[path] for memory in flat]) for path in flat[0]})
+def _carried(common: Common, own: Tree) -> Tree:
+    """What the parts of each client carry into its first step."""
+    if all(type(part).init_steps is Part.init_steps for part in common.algorithm.parts().values()):
+        return {}
+
+    def first(one: Tree) -> Tree:
+        return first_carried(common.algorithm, common.client(one, one["memory"], one["examples"]))
+
+    return tree.each(vmap(first)(own), lambda value: value.clone(memory_format=torch.contiguous_format))
 
 
-def slopes(common: Common, own: Tree, batch: StackedBatch) -> Tree:
-    """The gradients, new buffers, losses and logged numbers of one step.
+def slopes(common: Common, own: Tree, batch: StackedBatch, known: Params) -> Tree:
+    """The gradients, new buffers, what is carried on, losses and logged numbers of one step.
 
     Batch normalisation mixes the examples of a batch, padding too: there batches are not padded but grouped by
     their size.
     """
-    stacked = {**own, "inputs": batch.inputs, "targets": batch.targets}
+    stacked = {**own, "inputs": batch.inputs, "targets": batch.targets, "drawn": batch.drawn}
+    if batch.rows is not None and known:
+        stacked["teachers"] = stacked_teachers.picked(known, batch.rows)
     over_clients: Callable[[Tree], Tree] = vmap(lambda one: _slope(common, one), randomness="error")
     if batch.mask is None:
         return over_clients(stacked)
     if not common.mixes_examples:
         return over_clients({**stacked, "mask": batch.mask})
     groups = {int(size): np.flatnonzero(batch.sizes == size) for size in np.unique(batch.sizes)}
-    results = [over_clients(_picked(stacked, group, size)) for size, group in groups.items()]
-    return _joined(results, np.argsort(np.concatenate(list(groups.values()))))
+    results = [over_clients(stack.picked(stacked, group, size)) for size, group in groups.items()]
+    return stack.joined(results, np.argsort(np.concatenate(list(groups.values()))))
 
 
 def mixes_examples(module: nn.Module) -> bool:
@@ -154,16 +172,50 @@ def mixes_examples(module: nn.Module) -> bool:
 def _slope(common: Common, own: Tree) -> Tree:
     """One client's gradient as a pure function, seen from inside vmap; its number of examples is a tensor here."""
     client = common.client(own, own["memory"], own["examples"])
-    batch = Batch(own["inputs"], own["targets"], mask=own.get("mask"))
-    teachers = teacher_outputs(common.model, teacher_weights(common.algorithm, client), {}, batch)
-    view = View(common.model, client, batch, own["buffers"], teachers, functional=True)
+    batch = Batch(own["inputs"], own["targets"], mask=own.get("mask"), drawn=own["drawn"])
+    teachers = stacked_teachers.as_outputs(own["teachers"]) if "teachers" in own else _heard(common, client, batch)
+    view = View(common.model, client, batch, own["buffers"], teachers, functional=True, carried=own["carried"])
     gradient = nest(common.algorithm, view)({**client.origin.params, **own["params"]})
     trace = view.trace
-    return {"gradient": gradient, "buffers": trace.buffers or {}, "loss": trace.loss, "logs": trace.logs}
+    return {
+        "gradient": gradient,
+        "buffers": trace.buffers or {},
+        "carried": trace.carried,
+        "loss": trace.loss,
+        "logs": trace.logs,
+    }
+
+
+def _heard(common: Common, client: Client, batch: Batch) -> Outputs:
+    return teacher_outputs(common.model, teacher_weights(common.algorithm, client), {}, batch)
+
+
+def _look_up(common: Common, own: Tree, data: StackedData) -> Params:
+    """The teachers' outputs on all examples, where that is exact and saves passes; else nothing."""
+    if not stacked_teachers.worthwhile(common.algorithm.parts(), common.model.per_example, data):
+        return {}
+
+    def speak(one: Tree) -> Outputs:
+        client = common.client(one, one["memory"], one["examples"])
+        return _heard(common, client, Batch(one["inputs"], one["label_counts"]))
+
+    return stacked_teachers.look_up(speak, own, data)
+
+
+def refuse_unmasked(common: Common, own: Tree, batch: StackedBatch, known: Params, result: Tree) -> None:
+    """Refuse parts that look at padding: with another example in its place, `result` must be the same."""
+    again = tree.flatten(slopes(common, own, batch.with_other_padding(), known))
+    for path, value in tree.flatten({name: result[name] for name in ("loss", "gradient")}).items():
+        if (value - again[path]).abs().max() > PADDING_NOISE * value.abs().max():
+            parts = ", ".join(part.name for part in (*common.algorithm.objective, *common.algorithm.gradient))
+            raise ConfigError(
+                f"one of the parts {parts} looks at the padding of a stacked batch: let it take means over the batch "
+                "by view.batch.mean, or set runner.name = 'processes'"
+            )
 
 
 @torch.no_grad()
-def finish(common: Common, data: StackedData, own: Tree, figures: Figures) -> list[tuple[Tree, Upload]]:
+def finish(common: Common, data: StackedData, own: Tree, figures: Figures) -> tuple[list[Tree], Uploads]:
     """The clients' new memories and uploads; nothing private or frozen is in an upload."""
     spoken = list(_last_words(common, data, own))
     # From here on the stack of weights is the stack of changes: no second one is made.
@@ -173,21 +225,13 @@ def finish(common: Common, data: StackedData, own: Tree, figures: Figures) -> li
     delta = {name: value for name, value in own["params"].items() if averaged(name)}
     buffers = {name: value for name, value in own["buffers"].items() if averaged(name)}
     means, broken = figures.summary(data.steps)
-    means["update_norm"] = _norms(delta, len(data.clients))
+    means["update_norm"] = stack.norms(delta, len(data.clients))
     effective = common.optimizer.effective_steps if common.algorithm.counts_steps else float
     lengths = {steps: effective(steps) for steps in set(data.steps)}
-    uploads = map(
-        Upload,
-        _apart(delta, len(data.clients)),
-        _apart(buffers, len(data.clients)),
-        data.examples,
-        data.steps,
-        [lengths[steps] for steps in data.steps],
-        [extras for _, extras in spoken],
-        [dict(zip(means, values, strict=True)) for values in zip(*means.values(), strict=True)],
-        broken,
-    )
-    return [(memory, upload) for (memory, _), upload in zip(spoken, uploads, strict=True)]
+    effective_steps = [lengths[steps] for steps in data.steps]
+    extras = stack.together([sent for _, sent in spoken], "sends", "finish_client")
+    uploads = Uploads(delta, buffers, data.examples, data.steps, effective_steps, extras, means, broken)
+    return [memory for memory, _ in spoken], uploads
 
 
 def _last_words(common: Common, data: StackedData, own: Tree) -> Iterator[tuple[Tree, Tree]]:
@@ -203,15 +247,16 @@ def _last_words(common: Common, data: StackedData, own: Tree) -> Iterator[tuple[
         """What outlives the stack must neither keep it alive nor change with it."""
         return value.clone() if value.untyped_storage().data_ptr() in stacks else value
 
-    for place, values in enumerate(_apart(flat, len(data.clients))):
-        one = {"private": {}, "buffers": {}, "memory": {}, **tree.unflatten(values)}
+    for place, values in enumerate(stack.apart(flat, len(data.clients))):
+        one = {"private": {}, "buffers": {}, "memory": {}, "carried": {}, **tree.unflatten(values)}
         memory = {name: one["memory"].get(name, {}) for name in common.algorithm.parts()}
         client = common.client(one, memory, data.examples[place])
         weights = Weights({**client.origin.params, **one["params"]}, one["buffers"])
-        said = {name: part.finish_client(Local(client, weights, data.steps[place])) for name, part in parts.items()}
+        local = Local(client, weights, data.steps[place], one["carried"])
+        said = {name: part.finish_client(local) for name, part in parts.items()}
         yield (
-            {name: _each(remembered, alone) for name, (remembered, _) in said.items() if remembered},
-            {name: _each(sent, alone) for name, (_, sent) in said.items() if sent},
+            {name: tree.each(remembered, alone) for name, (remembered, _) in said.items() if remembered},
+            {name: tree.each(sent, alone) for name, (_, sent) in said.items() if sent},
         )
 
 
@@ -221,52 +266,6 @@ def _speaks(part: Part, memory: Tree) -> bool:
     return bool(memory) or (overridden and not isinstance(part, Sharing))
 
 
-def _norms(delta: Params, count: int) -> list[float]:
-    """The Euclidean norm of each client's change."""
-    if not delta:
-        return [0.0] * count
-    lengths = [torch.linalg.vector_norm(value.reshape(count, -1), dim=1) for value in delta.values()]
-    norms: list[float] = torch.linalg.vector_norm(torch.stack(lengths), dim=0).tolist()
-    return norms
-
-
 def _replaced(weights: Weights, own: Params) -> Weights:
     """The weights with what is the client's own in its place."""
     return Weights(*({name: own.get(name, value) for name, value in group.items()} for group in weights))
-
-
-def _repeated(value: Tensor, count: int, stacked: bool = False) -> Tensor:
-    """A copy for each client; what is stacked already is copied as it is."""
-    return value.clone() if stacked else value.expand(count, *value.shape).clone(memory_format=torch.contiguous_format)
-
-
-def _each(values: Tree, function: Callable[[Tensor], Tensor]) -> Tree:
-    """The function of every tensor of a tree."""
-    return {n: _each(v, function) if isinstance(v, dict) else function(v) for n, v in values.items()}
-
-
-def _first(values: Tree, count: int) -> Tree:
-    """The first clients' slices, as views; an optimiser's scalar is common to all."""
-    return _each(values, lambda value: value[:count] if value.dim() else value)
-
-
-def _apart(values: Params, count: int) -> list[Params]:
-    """A dict of stacks as one dict of views per client."""
-    if not values:
-        return [{} for _ in range(count)]
-    return [dict(zip(values, row, strict=True)) for row in zip(*(v.unbind() for v in values.values()), strict=True)]
-
-
-def _picked(stacked: Tree, group: np.ndarray, size: int) -> Tree:
-    """The clients of a group, with the first `size` examples of their batches."""
-    rows = torch.from_numpy(group).to(stacked["targets"].device)
-    some = _each(stacked, lambda value: value[rows])
-    return {**some, "inputs": some["inputs"][:, :size], "targets": some["targets"][:, :size]}
-
-
-def _joined(pieces: Sequence[Tree], order: np.ndarray) -> Tree:
-    """Groups of clients put together again in the stack's order."""
-    flat = [tree.flatten(piece) for piece in pieces]
-    rows = torch.from_numpy(order).to(flat[0]["loss"].device)
-    whole = {path: torch.cat([piece[path] for piece in flat])[rows] for path in flat[0]}
-    return {"buffers": {}, "logs": {}, **tree.unflatten(whole)}

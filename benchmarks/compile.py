@@ -1,0 +1,84 @@
+"""What `precision` and `compile` gain or cost: a round with each against plain float32, on one thread.
+
+Three models on random images: the CNN of McMahan et al. and an MLP on 1 x 28 x 28 (300 per client, batch 50), a
+ResNet-18 on 3 x 32 x 32 (64 per client, batch 32); two clients, plain SGD, no evaluation. The start of a compiled run
+is its first client, with nothing in torch's cache of compiled code, less a later one. Weights after a compiled client
+are compared with the plain ones.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+
+import torch
+from federation import Federation
+from measure import Row, in_turns, main, parser
+
+from fedra.algorithms import fedavg
+from fedra.core.batches import Examples, Schedule
+from fedra.core.compiling import refuse_without_compiler
+from fedra.core.job import Job, LocalTraining, run_client
+from fedra.core.model import Model
+from fedra.core.precision import PrecisionName, build_precision
+from fedra.core.tree import Params
+from fedra.data.clients import OwnClients
+from fedra.models import build
+
+CLIENTS, CLASSES = 2, 10
+CPU = torch.device("cpu")
+JOBS = {"fedavg-cnn": ((1, 28, 28), 300, 50), "mlp": ((1, 28, 28), 300, 50), "resnet18": ((3, 32, 32), 64, 32)}
+HALF: tuple[PrecisionName, ...] = ("bfloat16", "float16")
+
+
+def measure(quick: bool) -> list[Row]:
+    """Round times of each option as multiples of plain float32's."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = empty
+        refuse_without_compiler(CPU)
+        return [row for name in (["mlp"] if quick else JOBS) for row in _rows(name, quick)]
+
+
+def _rows(name: str, quick: bool) -> list[Row]:
+    plain, compiled = _job(name, quick), _job(name, quick, compiled=True)
+    seconds, first = _client(compiled)
+    again, _ = _client(compiled)
+    _, wanted = _client(plain)
+    difference = max(float((value - first[path]).abs().max()) for path, value in wanted.items())
+    rivals = {"float32": Federation(plain, "sequential"), "compiled": Federation(compiled, "sequential")}
+    rivals |= {half: Federation(_job(name, quick, half), "sequential") for half in HALF}
+    timings = in_turns(rivals, 2 if quick else 3)
+    rows = [
+        Row(f"{name}, {option}, round time", timings.ratio(option, "float32"), note=timings.note(option, "float32"))
+        for option in ("compiled", *HALF)
+    ]
+    return [
+        *rows,
+        Row(f"{name}, compiled, start", seconds - again, "s"),
+        Row(f"{name}, compiled, largest difference of a weight", difference * 1e6, "millionths", 10),
+    ]
+
+
+def _job(name: str, quick: bool, precision: PrecisionName = "float32", compiled: bool = False) -> Job:
+    shape, examples, batch = JOBS[name]
+    examples = batch if quick else examples
+    draw = torch.Generator().manual_seed(0)
+    own = [
+        Examples(torch.randn(examples, *shape, generator=draw), torch.randint(CLASSES, (examples,), generator=draw))
+        for _ in range(CLIENTS)
+    ]
+    model = Model(build(name, shape, CLASSES, seed=0), CPU, build_precision(precision, CPU), compiled)
+    return Job(fedavg(), model, OwnClients(own), LocalTraining(Schedule(1, batch), lr=0.01), CLASSES, seed=0)
+
+
+def _client(job: Job) -> tuple[float, Params]:
+    """The seconds and the outcome of training one client."""
+    started = time.perf_counter()
+    _, upload = run_client(job, 0, 0, job.initial(), {}, {})
+    return time.perf_counter() - started, upload.delta
+
+
+if __name__ == "__main__":
+    main(measure, parser(__doc__))

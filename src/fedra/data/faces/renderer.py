@@ -1,0 +1,300 @@
+"""A painter of made-up faces: whole batches, layer upon layer of soft-edged shapes on a rotated head.
+
+A pixel is brought into the head's own plane by undoing the similarity that placed the face, then the turn of the
+head, which is taken for an ellipsoid: (X, Y) in view and depth Z = D sqrt(1 - X^2 / a^2 - Y^2 / b^2) give
+x = X cos(yaw) - Z sin(yaw). Features are painted as a frontal face has them, and so wrap around the head.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedra.data.faces.traits import Drawn
+
+DEPTH = 0.8
+"""How deep a head is, in its units."""
+CROWN = 1.08
+"""How far the top of a head is above its middle."""
+NOSE_RISE = 0.14
+"""How far the tip of the nose stands out of the face."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Where the pixels of n images lie: `x`, `y` in units of the face with the head upright, (n, H, W)."""
+
+    x: Tensor
+    y: Tensor
+    pixel: Tensor
+    """The side of a pixel in these units, (n, 1, 1): the softness of an edge."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A similarity from the face's units to pixels: p = centre + scale R(angle) u, each (n, 1, 1)."""
+
+    centre_x: Tensor
+    centre_y: Tensor
+    scale: Tensor
+    angle: Tensor
+
+    def view(self, height: int, width: int) -> View:
+        """Every pixel's place in the face's units."""
+        rows, columns = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+        across, down = (columns - self.centre_x) / self.scale, (rows - self.centre_y) / self.scale
+        cosine, sine = self.angle.cos(), self.angle.sin()
+        return View(cosine * across + sine * down, cosine * down - sine * across, 1 / self.scale)
+
+    def to_pixels(self, x: Tensor, y: Tensor) -> Tensor:
+        """Places (n, k) in the face's units as points (n, k, 2), x first; the first pixel's centre is (0, 0)."""
+        cosine, sine, scale = (value.squeeze(-1) for value in (self.angle.cos(), self.angle.sin(), self.scale))
+        across = self.centre_x.squeeze(-1) + scale * (cosine * x - sine * y)
+        down = self.centre_y.squeeze(-1) + scale * (sine * x + cosine * y)
+        return torch.stack([across, down], dim=-1) - 0.5
+
+
+def aligned(shot: Drawn, size: int) -> Placement:
+    """The face fills a square image, but for the shot's imperfect alignment."""
+    unit = size / 2
+    return Placement(unit + unit * shot.shift_x, unit + unit * shot.shift_y, unit * (1 + shot.zoom), shot.roll)
+
+
+def paint(person: Drawn, shot: Drawn, background: Tensor, grain: Tensor, placement: Placement) -> Tensor:
+    """Images uint8 (n, 3, H, W) of people under circumstances; `background` is a coarse pattern, `grain` is noise."""
+    view = placement.view(*grain.shape[-2:])
+    canvas = F.interpolate(background, grain.shape[-2:], mode="bilinear", align_corners=False)
+    shade = _shade(person, shot, view)
+    canvas = _over(canvas, _behind(person, view), _hair_colour(person, shot) * (0.6 + 0.4 * shade))
+    canvas = _over(canvas, _shoulders(view), _clothes_colour(shot))
+    head = _head(person, view)
+    face = _features(person, shot, view) * shade
+    canvas = canvas * (1 - head[:, None]) + face * head[:, None]
+    canvas = _occluded(canvas, person, shot, view)
+    return _exposed(canvas, shot, grain)
+
+
+def landmarks(person: Drawn, shot: Drawn, placement: Placement) -> Tensor:
+    """Five points (n, 5, 2) in pixels, x first: the eyes, the tip of the nose, the corners of the mouth.
+
+    Those at the image's left come first. A point is found where its place on the frontal face maps back to itself.
+    """
+    nose_x, smile = _nose_x(shot), _mouth_bend(shot)
+    wanted_x = torch.cat([-person.eye_x, person.eye_x, nose_x, -_mouth_half(person, shot), _mouth_half(person, shot)], 1)
+    corner = person.mouth_y + smile
+    wanted_y = torch.cat([person.eye_y, person.eye_y, person.nose_y, corner, corner], 1)
+    x, y = wanted_x.clone(), wanted_y.clone()
+    for _ in range(12):
+        seen_x, seen_y = _frontal(person, shot, x, y)
+        x, y = x + 0.7 * (wanted_x - seen_x), y + 0.7 * (wanted_y - seen_y)
+    return placement.to_pixels(x.squeeze(-1), y.squeeze(-1))
+
+
+def _frontal(person: Drawn, shot: Drawn, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Where a place in view lies on the face seen from the front; the face's middle stays at the image's."""
+    z = DEPTH * _bulge(person, x, y)
+    yaw, pitch = shot.yaw, shot.pitch
+    across = x * yaw.cos() - (z - 0.75 * DEPTH) * yaw.sin()
+    ahead = x * yaw.sin() + z * yaw.cos()
+    return across, y * pitch.cos() - (ahead - 0.75 * DEPTH) * pitch.sin()
+
+
+def _bulge(person: Drawn, x: Tensor, y: Tensor) -> Tensor:
+    """sqrt(1 - X^2 / a^2 - Y^2 / b^2), nothing outside of the head."""
+    return (1 - (x / (1.1 * person.head_width)).square() - (y / (1.1 * CROWN)).square()).clamp(min=1e-4).sqrt()
+
+
+def _ellipse(view: View, x: Tensor, y: Tensor, middle: tuple[Tensor, Tensor], radii: tuple[Tensor, Tensor]) -> Tensor:
+    """Coverage (n, H, W) of an upright ellipse at the places (x, y), with an edge one pixel wide."""
+    away = torch.sqrt(((x - middle[0]) / radii[0]).square() + ((y - middle[1]) / radii[1]).square() + 1e-6)
+    return (0.5 - (away - 1) * torch.minimum(*radii) / view.pixel).clamp(0, 1)
+
+
+def _below(view: View, distance: Tensor) -> Tensor:
+    """Coverage of where a distance is negative, with the same soft edge."""
+    return (0.5 - distance / view.pixel).clamp(0, 1)
+
+
+def _over(canvas: Tensor, cover: Tensor, colour: Tensor) -> Tensor:
+    """Paint `colour` (n, 3, 1, 1) or (n, 3, H, W) where `cover` (n, H, W) says."""
+    return torch.lerp(canvas, colour.expand_as(canvas), cover[:, None])
+
+
+def _colour(*channels: Tensor) -> Tensor:
+    return torch.stack(channels, dim=1)
+
+
+def _skin_colour(person: Drawn) -> Tensor:
+    tone, red = person.skin_tone, person.skin_red
+    return _colour(tone * 1.12, tone * (0.86 - 0.08 * red), tone * (0.74 - 0.14 * red))
+
+
+def _hair_colour(person: Drawn, shot: Drawn) -> Tensor:
+    tone = person.hair_tone * (1 + shot.hair_shade)
+    return _colour(tone * 1.1, tone * (0.95 - 0.25 * person.hair_red), tone * (0.85 - 0.45 * person.hair_red))
+
+
+def _clothes_colour(shot: Drawn) -> Tensor:
+    tone, red = shot.clothes_tone, shot.clothes_red
+    return _colour(tone, 0.5 * tone + 0.5 * red, 1 - red)
+
+
+def _shade(person: Drawn, shot: Drawn, view: View) -> Tensor:
+    """Light falling on the ellipsoid from one side, (n, 1, H, W) about one."""
+    z = _bulge(person, view.x, view.y)
+    length = torch.sqrt(shot.light_x.square() + shot.light_y.square() + 1)
+    slant = (view.x / person.head_width * shot.light_x + view.y / CROWN * shot.light_y + z) / length
+    return (1 + shot.contrast * (1.4 * slant.clamp(min=0) - 1))[:, None].clamp(min=0.05)
+
+
+def _head(person: Drawn, view: View) -> Tensor:
+    """An ellipse above the eyes' height, a squarer one towards the chin."""
+    wide = (view.x / person.head_width).abs() + 1e-4
+    down = (view.y / torch.where(view.y > 0, person.chin_y, torch.full_like(view.y, CROWN))).abs() + 1e-4
+    power = torch.where(view.y > 0, person.jaw, torch.full_like(view.y, 2.0))
+    away = (wide**power + down**power) ** (1 / power)
+    return _below(view, (away - 1) * person.head_width)
+
+
+def _behind(person: Drawn, view: View) -> Tensor:
+    """The hair's outline behind the head, down to its length."""
+    radius = person.head_width + 0.12
+    nowhere = torch.zeros_like(radius)
+    ball = _ellipse(view, view.x, view.y.clamp(max=0), (nowhere, nowhere), (radius, nowhere + CROWN + 0.12))
+    return ball * _below(view, view.y - person.hair_length)
+
+
+def _shoulders(view: View) -> Tensor:
+    neck = _below(view, view.x.abs() - 0.42) * _below(view, 0.6 - view.y)
+    slope = 1.12 + 0.25 * view.x.square()
+    return torch.maximum(neck, _below(view, slope - view.y))
+
+
+def _features(person: Drawn, shot: Drawn, view: View) -> Tensor:
+    """The face as paint on the head, before light falls on it."""
+    x, y = _frontal(person, shot, view.x, view.y)
+    canvas = _skin_colour(person) * torch.ones_like(x)[:, None]
+    skin = _skin_colour(person)
+    cheeks = torch.exp(-((x.abs() - 0.42).square() + (y - 0.36).square()) / 0.03)
+    canvas = canvas * (1 - 0.18 * person.cheek * cheeks)[:, None]
+    canvas = _beard(canvas, person, x, y)
+    canvas = _nose(canvas, person, shot, view, (x, y))
+    canvas = _mouth(canvas, person, shot, view, (x, y))
+    mole = person.mole_size.clamp(min=0) + 1e-4
+    canvas = _over(canvas, _ellipse(view, x, y, (person.mole_x, person.mole_y), (mole, mole)), skin * 0.45)
+    for side in (-1.0, 1.0):
+        canvas = _eye(canvas, person, shot, view, (side * x, y), side)
+    return _over(canvas, _fringe(person, view, x, y), _hair_colour(person, shot))
+
+
+def _fringe(person: Drawn, view: View, x: Tensor, y: Tensor) -> Tensor:
+    line = person.hairline + person.parting * x + 0.35 * x.square()
+    temple = _below(view, 0.88 * person.head_width - x.abs()) * _below(view, y - person.hair_length)
+    return torch.maximum(_below(view, y - line), temple)
+
+
+def _beard(canvas: Tensor, person: Drawn, x: Tensor, y: Tensor) -> Tensor:
+    grown = torch.sigmoid((y - 0.45 - 0.1 * x.abs()) * 12) * (person.beard.clamp(min=0) * 0.8)
+    return canvas * (1 - grown)[:, None]
+
+
+def _nose_x(shot: Drawn) -> Tensor:
+    """The tip stands out, so that it moves against the face when the head turns."""
+    return NOSE_RISE * shot.yaw.sin()
+
+
+def _nose(canvas: Tensor, person: Drawn, shot: Drawn, view: View, at: tuple[Tensor, Tensor]) -> Tensor:
+    x, y = at
+    skin, tip = _skin_colour(person), _nose_x(shot)
+    along = ((y - person.eye_y) / (person.nose_y - person.eye_y)).clamp(0, 1)
+    side = torch.exp(-(((x - tip * along).abs() - person.nose_width * (0.35 + 0.65 * along)) / 0.03).square())
+    inside = (y > person.eye_y - 0.05) & (y < person.nose_y + 0.02)
+    canvas = canvas * (1 - (0.15 + 0.2 * person.nose_bridge) * side * inside)[:, None]
+    for direction in (-1.0, 1.0):
+        nostril = (tip + direction * 0.55 * person.nose_width, person.nose_y + 0.03)
+        radii = (0.32 * person.nose_width, torch.full_like(tip, 0.022))
+        canvas = _over(canvas, 0.8 * _ellipse(view, x, y, nostril, radii), skin * 0.4)
+    return canvas
+
+
+def _mouth_half(person: Drawn, shot: Drawn) -> Tensor:
+    return person.mouth_width * (1 + 0.12 * shot.smile)
+
+
+def _mouth_bend(shot: Drawn) -> Tensor:
+    """How far the corners of the mouth are below its middle."""
+    return -0.06 * shot.smile
+
+
+def _mouth(canvas: Tensor, person: Drawn, shot: Drawn, view: View, at: tuple[Tensor, Tensor]) -> Tensor:
+    x, y = at
+    half, opened = _mouth_half(person, shot), 0.1 * shot.mouth_open.clamp(min=0)
+    middle = (torch.zeros_like(half), person.mouth_y)
+    bent = y - _mouth_bend(shot) * (x / half).square().clamp(max=1.5)
+    red = person.lip_red
+    tone = person.skin_tone
+    lips = _colour(tone * (0.85 + 0.2 * red), tone * (0.6 - 0.25 * red), tone * (0.58 - 0.2 * red))
+    canvas = _over(canvas, _ellipse(view, x, bent, middle, (half, person.lip_thickness + opened)), lips)
+    inner = _ellipse(view, x, bent, middle, (0.85 * half, 0.008 + opened))
+    return _over(canvas, inner, lips * 0.3)
+
+
+def _eye(canvas: Tensor, person: Drawn, shot: Drawn, view: View, at: tuple[Tensor, Tensor], side: float) -> Tensor:
+    """One eye and its brow; `at` has the face mirrored so that the eye is always at the positive side."""
+    x, y = at
+    across, rise = x - person.eye_x, y - person.eye_y
+    tilted = rise + person.eye_tilt * across
+    height = person.eye_height * (1 - 0.8 * shot.blink.clamp(0, 1).square())
+    nowhere = torch.zeros_like(height)
+    white = _ellipse(view, across, tilted, (nowhere, nowhere), (person.eye_width, height))
+    lid = _ellipse(view, across, tilted, (nowhere, nowhere - 0.012), (person.eye_width + 0.015, height + 0.018))
+    canvas = _over(canvas, lid, _skin_colour(person) * 0.35)
+    canvas = _over(canvas, white, torch.full((1, 3, 1, 1), 0.92))
+    gaze = side * shot.gaze * person.eye_width
+    iris = _ellipse(view, across, rise, (gaze, nowhere), (person.iris_size, person.iris_size))
+    tone, blue = person.iris_tone, person.iris_blue
+    canvas = _over(canvas, iris * white, _colour(tone * (1 - 0.7 * blue), tone * 0.75, tone * (0.3 + 0.9 * blue)))
+    pupil = _ellipse(view, across, rise, (gaze, nowhere), (0.45 * person.iris_size, 0.45 * person.iris_size))
+    canvas = _over(canvas, pupil * white, torch.zeros(1, 3, 1, 1))
+    lifted = rise + person.brow_gap + shot.brow_raise + person.brow_tilt * across + 1.5 * across.square()
+    brow = _ellipse(view, across, lifted, (nowhere, nowhere), (person.brow_width, person.brow_thickness))
+    return _over(canvas, brow, _hair_colour(person, shot) * 0.7)
+
+
+def _occluded(canvas: Tensor, person: Drawn, shot: Drawn, view: View) -> Tensor:
+    """Glasses on about one face in four, and a hand, a cup or a scarf before about one in three."""
+    x, y = _frontal(person, shot, view.x, view.y)
+    worn = (shot.glasses > 0.5).float()
+    radius = person.eye_width + 0.09
+    for side in (-1.0, 1.0):
+        middle = (side * person.eye_x, person.eye_y + 0.02)
+        rim = _ellipse(view, x, y, middle, (radius, radius * 0.8))
+        lens = _ellipse(view, x, y, middle, (radius - 0.035, radius * 0.8 - 0.035))
+        canvas = _over(canvas, worn * (rim - lens * (1 - 0.35 * (shot.cover_tone > 0.6))), torch.zeros(1, 3, 1, 1))
+    held = (shot.cover > 0.3).float()
+    covered = _ellipse(view, view.x, view.y, (shot.cover_x, shot.cover_y), (shot.cover_size, 0.7 * shot.cover_size))
+    tone = shot.cover_tone.clamp(0, 1)
+    return _over(canvas, held * covered, _colour(tone, 1 - tone, 0.4 + 0.3 * tone))
+
+
+def _exposed(canvas: Tensor, shot: Drawn, grain: Tensor) -> Tensor:
+    """What the camera makes of it: exposure, a colour cast, blur, grain and bytes."""
+    cast = _colour(shot.exposure + shot.warmth, shot.exposure + shot.tint, shot.exposure - shot.warmth).exp()
+    blurred = _blurred(canvas * cast, (shot.blur.clamp(min=0) * grain.shape[-1] / 64).flatten())
+    return ((blurred + shot.grain.clamp(min=0)[:, None] * grain) * 255).round().clamp(0, 255).to(torch.uint8)
+
+
+def _blurred(images: Tensor, sigmas: Tensor) -> Tensor:
+    """Each image under a Gaussian of its own width, rows and columns in turn."""
+    reach = max(1, math.ceil(2 * float(sigmas.max())))
+    offsets = torch.arange(-reach, reach + 1)
+    kernels = torch.exp(-0.5 * (offsets / sigmas.clamp(min=0.05)[:, None]).square())
+    kernels = (kernels / kernels.sum(dim=1, keepdim=True)).repeat_interleave(3, dim=0)
+    height, width = images.shape[-2:]
+    planes = F.pad(images.reshape(1, -1, height, width), (reach,) * 4, mode="replicate")
+    planes = F.conv2d(planes, kernels[:, None, None, :], groups=len(kernels))
+    return F.conv2d(planes, kernels[:, None, :, None], groups=len(kernels)).view_as(images)

@@ -1,0 +1,109 @@
+"""IResNet, ArcFace's residual networks (Deng et al. 2019; Duta et al. 2020): BN first, nothing after the sum."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedra.models.catalogue import MODELS
+from fedra.models.convolution import convolution, halved
+from fedra.models.images import front
+from fedra.models.normalisation import Norm, Normaliser, with_fixed_scale
+from fedra.models.recogniser import Recogniser
+from fedra.registry import Share
+
+Size = Annotated[int, Field(gt=0)]
+
+
+class ImprovedBlock(nn.Module):
+    """shortcut(x) + norm(conv(prelu(norm(conv(norm(x)))))); the second convolution has the stride."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int, normaliser: Normaliser) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            normaliser.maps(channels_in),
+            nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False),
+            normaliser.maps(channels_out),
+            nn.PReLU(channels_out),
+            nn.Conv2d(channels_out, channels_out, 3, stride, padding=1, bias=False),
+            normaliser.maps(channels_out),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), normaliser.maps(channels_out)
+            )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        summed: Tensor = self.shortcut(maps) + self.residual(maps)
+        return summed
+
+
+def improved_blocks(width: int, counts: tuple[int, ...], normaliser: Normaliser) -> nn.Sequential:
+    """Stages of `counts` blocks, the channels doubling at each, every stage halving the sides."""
+    layers, channels = nn.Sequential(), width
+    for stage, count in enumerate(counts):
+        wider = width * 2**stage
+        for number in range(count):
+            layers.append(ImprovedBlock(channels, wider, 2 if number == 0 else 1, normaliser))
+            channels = wider
+    return layers
+
+
+def _register(name: str, counts: tuple[int, int, int, int], about: str, size: tuple[int, int] = (64, 512)) -> None:
+    def iresnet(
+        shape: tuple[int, ...],
+        classes: int,
+        *,
+        embedding: Size = size[1],
+        dropout: Share = 0.0,
+        width: Size = size[0],
+        norm: Norm = "running",
+        groups: Size = 2,
+    ) -> Recogniser:
+        _, (channels, height, across) = front(name, shape, smallest=16)
+        normaliser = Normaliser(norm, groups)
+        high, wide = halved(height, across, 4)
+        body: OrderedDict[str, nn.Module] = OrderedDict(
+            stem=convolution(channels, width, 3, normaliser),
+            blocks=improved_blocks(width, counts, normaliser),
+            norm=normaliser.maps(8 * width),
+            flatten=nn.Flatten(),
+        )
+        if dropout:
+            body["dropout"] = nn.Dropout(dropout)
+        body["embedding"] = nn.Linear(8 * width * high * wide, embedding)
+        body["features"] = with_fixed_scale(normaliser.vectors(embedding))
+        return Recogniser(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes))
+
+    iresnet.__doc__ = f"""{about}
+
+    The feature is the embedding, after `dropout` (0.4 is usual for CASIA-WebFace) and a last normalisation whose scale
+    is fixed to 1: printed counts include that scale, but nothing trains it. `width` is the first stage's, the sides
+    are halved four times. `norm` and `groups` are as in resnet18."""
+    MODELS.add(name)(iresnet)
+
+
+def _drawn(body: nn.Sequential) -> nn.Sequential:
+    """Every convolution from N(0, 0.1^2), as ArcFace's code has it."""
+    for layer in body.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.normal_(layer.weight, 0.0, 0.1)
+    return body
+
+
+for _depth, _counts, _weights in (
+    (18, (2, 2, 2, 2), "24,025,600"),
+    (34, (3, 4, 6, 3), "34,139,328"),
+    (50, (3, 4, 14, 3), "43,590,848"),
+    (100, (3, 13, 30, 3), "65,156,160"),
+):
+    _register(
+        f"iresnet{_depth}",
+        _counts,
+        f"ArcFace's IResNet-{_depth} (Deng et al. 2019): {_weights} weights before the head at 112x112.",
+    )
+_register("iresnet-tiny", (1, 1, 1, 1), "IResNet with one block a stage, 16 to 128 channels wide, for CPUs.", (16, 128))

@@ -1,0 +1,174 @@
+"""MobileFaceNet (Chen et al. 2018): inverted bottlenecks, then a depth-wise kernel as large as the last map."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedra.models.catalogue import MODELS
+from fedra.models.convolution import Activation, convolution, halved, scaled
+from fedra.models.images import front, initialise_convolutions
+from fedra.models.normalisation import Norm, Normaliser
+from fedra.models.recogniser import Recogniser
+from fedra.registry import Positive
+
+SMALLEST = 16
+DEPTH_WISE_GROUPS = 64
+"""Groups of the large variants' second layer, whatever its width: it is depth-wise at 64 channels only."""
+
+Size = Annotated[int, Field(gt=0)]
+
+
+class Stage(NamedTuple):
+    """`repeats` bottlenecks that widen to `hidden` channels inside; the first has the stride."""
+
+    hidden: int
+    channels: int
+    repeats: int
+    stride: int
+
+    def wider(self, inside: float, outside: float) -> Stage:
+        """The stage with its hidden and its outer channels scaled."""
+        return self._replace(hidden=scaled(self.hidden, inside), channels=scaled(self.channels, outside))
+
+
+def stages(second: int = 4, third: int = 6, fourth: int = 2) -> tuple[Stage, ...]:
+    """The paper's table, with the numbers of the bottlenecks that keep the size."""
+    return (
+        Stage(128, 64, 1, 2),
+        Stage(128, 64, second, 1),
+        Stage(256, 128, 1, 2),
+        Stage(256, 128, third, 1),
+        Stage(512, 128, 1, 2),
+        Stage(256, 128, fourth, 1),
+    )
+
+
+class Bottleneck(nn.Module):
+    """project(depthwise(expand(x))), linear at its end, plus x where the shape stays."""
+
+    def __init__(self, channels_in: int, hidden: int, channels_out: int, stride: int, normaliser: Normaliser) -> None:
+        super().__init__()
+        self.expand = convolution(channels_in, hidden, 1, normaliser)
+        self.depthwise = convolution(hidden, hidden, 3, normaliser, stride=stride, groups=hidden)
+        self.project = convolution(hidden, channels_out, 1, normaliser, activation="none")
+        self.residual = stride == 1 and channels_in == channels_out
+
+    def forward(self, maps: Tensor) -> Tensor:
+        projected: Tensor = self.project(self.depthwise(self.expand(maps)))
+        return maps + projected if self.residual else projected
+
+
+def bottlenecks(channels: int, plan: tuple[Stage, ...], normaliser: Normaliser) -> nn.Sequential:
+    """The blocks of all stages in a row."""
+    layers = nn.Sequential()
+    for hidden, wider, repeats, first_stride in plan:
+        for number in range(repeats):
+            stride = first_stride if number == 0 else 1
+            layers.append(Bottleneck(channels, hidden, wider, stride, normaliser))
+            channels = wider
+    return layers
+
+
+def global_depthwise(
+    channels: int,
+    last: int,
+    size: tuple[int, int],
+    embedding: int,
+    normaliser: Normaliser,
+    activation: Activation = "prelu",
+) -> OrderedDict[str, nn.Module]:
+    """The end of the network: each channel weighs its own map as a whole, then a linear embedding, normalised."""
+    return OrderedDict(
+        widen=convolution(channels, last, 1, normaliser, activation=activation),
+        global_depthwise=convolution(last, last, size, normaliser, groups=last, activation="none"),
+        flatten=nn.Flatten(),
+        embedding=nn.Linear(last, embedding, bias=False),
+        features=normaliser.vectors(embedding),
+    )
+
+
+def recogniser(body: OrderedDict[str, nn.Module], embedding: int, classes: int) -> Recogniser:
+    """The body with He's weights and a linear head."""
+    whole = nn.Sequential(body)
+    initialise_convolutions(whole)
+    return Recogniser(whole, nn.Linear(embedding, classes))
+
+
+@MODELS.add("mobilefacenet")
+def mobilefacenet(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    embedding: Size = 128,
+    width: Positive = 1.0,
+    norm: Norm = "running",
+    groups: Size = 2,
+) -> Recogniser:
+    """MobileFaceNet (Chen et al. 2018): 1,003,136 weights before the head at 112x112, 1,200,512 with embedding = 512.
+
+    The feature is the embedding. `width` scales every layer but the embedding; the last depth-wise kernel is as
+    large as the last map, a sixteenth of the image's sides. `norm` and `groups` are as in resnet18.
+    """
+    _, (channels, height, across) = front("mobilefacenet", shape, smallest=SMALLEST)
+    normaliser = Normaliser(norm, groups)
+    plan = tuple(stage.wider(width, width) for stage in stages())
+    first = plan[0].channels
+    body: OrderedDict[str, nn.Module] = OrderedDict(
+        stem=convolution(channels, first, 3, normaliser, stride=2),
+        depthwise=convolution(first, first, 3, normaliser, groups=first),
+        blocks=bottlenecks(first, plan, normaliser),
+    )
+    size = halved(height, across, 4)
+    body |= global_depthwise(plan[-1].channels, scaled(512, width), size, embedding, normaliser)
+    return recogniser(body, embedding, classes)
+
+
+@MODELS.add("mobilefacenet-tiny")
+def mobilefacenet_tiny(
+    shape: tuple[int, ...], classes: int, *, embedding: Size = 128, norm: Norm = "running", groups: Size = 2
+) -> Recogniser:
+    """MobileFaceNet at a quarter of its width, for CPUs: 91,232 weights before the head at 112x112."""
+    return mobilefacenet(shape, classes, embedding=embedding, width=0.25, norm=norm, groups=groups)
+
+
+@MODELS.add("mbf")
+def mbf(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    embedding: Size = 512,
+    scale: Size = 2,
+    blocks: tuple[Size, Size, Size, Size] = (1, 4, 6, 2),
+    norm: Norm = "running",
+    groups: Size = 2,
+) -> Recogniser:
+    """InsightFace's MobileFaceNet, wider between its bottlenecks: 2,059,520 weights before the head at 112x112.
+
+    Outer widths are `scale` times the paper's, hidden ones the paper's own. `blocks` counts the bottlenecks that
+    keep the size; a first count of 1 stands for one grouped convolution. "mbf-large" has more of both.
+    """
+    _, (channels, height, across) = front("mbf", shape, smallest=SMALLEST)
+    normaliser = Normaliser(norm, groups)
+    first, *others = blocks
+    plan = tuple(stage.wider(1, scale) for stage in stages(*others))
+    outer = plan[0].channels
+    body: OrderedDict[str, nn.Module] = OrderedDict(stem=convolution(channels, outer, 3, normaliser, stride=2))
+    if first == 1:
+        body["depthwise"] = convolution(outer, outer, 3, normaliser, groups=DEPTH_WISE_GROUPS)
+    else:
+        plan = (Stage(128, outer, first, 1), *plan)
+    body["blocks"] = bottlenecks(outer, plan, normaliser)
+    body |= global_depthwise(plan[-1].channels, 512, halved(height, across, 4), embedding, normaliser)
+    return recogniser(body, embedding, classes)
+
+
+@MODELS.add("mbf-large")
+def mbf_large(
+    shape: tuple[int, ...], classes: int, *, embedding: Size = 512, norm: Norm = "running", groups: Size = 2
+) -> Recogniser:
+    """InsightFace's larger MobileFaceNet, four times as wide and twice as deep: 6,314,880 weights before the head."""
+    return mbf(shape, classes, embedding=embedding, scale=4, blocks=(2, 8, 12, 4), norm=norm, groups=groups)

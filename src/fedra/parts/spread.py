@@ -1,0 +1,220 @@
+"""Spreading class embeddings of different clients apart on the server, which alone sees the rows of all.
+
+The server's matrix W has one row per class; a class belongs to the clients that hold it. Only rows of classes without
+a common owner push each other: within a client its own softmax does so already. Every penalty gives the gradient in
+closed form, block of rows by block of rows, so that no C x C matrix is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedra.core.model import Weights
+from fedra.core.ownership import Owners
+from fedra.core.part import Algorithm, Part, ServerRule
+from fedra.core.random import generator
+from fedra.core.tree import Tree
+from fedra.core.view import Population, Server
+from fedra.errors import ConfigError
+from fedra.losses.base import ScaledLoss
+from fedra.registry import Positive, Strength
+
+BLOCK_BYTES = 2**28
+"""The largest block of similarities that is made at once."""
+
+Reduction = Literal["sum", "mean"]
+
+
+class Block(NamedTuple):
+    """Some anchors against some rows: `related` is true where both belong to a common client, the anchor included."""
+
+    anchors: Tensor
+    columns: Tensor | None
+    related: Tensor
+
+
+class Penalty(Part, abstract=True):
+    """What rows of different clients pay for being alike; primes mark what is held constant."""
+
+    def gradient(self, rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Tensor:
+        """The gradient of the penalty with respect to all rows."""
+        raise TypeError(f"{type(self).__name__} must define gradient")
+
+
+@dataclass(frozen=True)
+class CrossClientSoftmax(Penalty):
+    """FedGC's regulariser (Niu and Deng, AAAI 2022, eq. 5): each row in a softmax against all rows of other clients.
+
+    Without a `margin` the rows are taken as they are. With one they are unit vectors times its scale, and the margin
+    lies on a row's likeness to itself; `scale` replaces the margin's own, which at 64 lets only rows within sixty
+    degrees of each other matter. `self_term` false leaves out a row's pull along itself, which only
+    lengthens it and which the paper's analysis does not have.
+    """
+
+    margin: ScaledLoss | None = None
+    scale: Positive | None = None
+    self_term: bool = True
+    reduction: Reduction = "sum"
+    formula: ClassVar[str] = "sum_a -log( e^{W_a W'_a} / (e^{W_a W'_a} + sum_{b: no owner of a} e^{W_b W'_a}) )"
+
+    def gradient(self, rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Tensor:
+        unit = rows if self.margin is None else F.normalize(rows, dim=1)
+        total = torch.zeros_like(rows)
+        for block in blocks(rows, owners, draw, sample):
+            anchors = unit[block.anchors]
+            others = unit if block.columns is None else unit[block.columns]
+            logits = self._scale * (anchors @ others.T)
+            own = self._own_logit(anchors)
+            logits.masked_fill_(block.related, -torch.inf)
+            # The positive stands apart from the block, so that it is there whatever columns were drawn.
+            normaliser = torch.logaddexp(torch.logsumexp(logits, dim=1), own)
+            share = logits.sub_(normaliser[:, None]).exp_()
+            pushed = self._scale * (share.T @ anchors)
+            if block.columns is None:
+                total += pushed
+            else:
+                total.index_add_(0, block.columns, pushed)
+            if self.self_term and self.margin is None:
+                total.index_add_(0, block.anchors, ((own - normaliser).exp() - 1)[:, None] * anchors)
+        if self.margin is not None:
+            total = through_normalisation(total, rows)
+        return total / len(rows) if self.reduction == "mean" else total
+
+    @property
+    def _scale(self) -> float:
+        return 1.0 if self.margin is None else self.scale or self.margin.scale
+
+    def _own_logit(self, anchors: Tensor) -> Tensor:
+        """What stands in the place of the true class: W_a W'_a, or the margin's logit at an angle of zero."""
+        if self.margin is None:
+            return anchors.square().sum(dim=1)
+        alike = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+        at_zero = self.margin.logits(alike, torch.tensor([0]))[0, 0] / self.margin.scale
+        return anchors.new_full((len(anchors),), self._scale * float(at_zero))
+
+
+@dataclass(frozen=True)
+class CrossClientCosine(Penalty):
+    """FedCos: the sum of all similarities between rows of different clients; O(C d), no block needed.
+
+    Raw rows make it unbounded below, so that rows are normalised unless `normalised` is false.
+    """
+
+    normalised: bool = True
+    reduction: Reduction = "sum"
+    formula: ClassVar[str] = "sum_a sum_{b: no owner of a} W_b W'_a"
+
+    def gradient(self, rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Tensor:
+        unit = F.normalize(rows, dim=1) if self.normalised else rows
+        push = unit.sum(dim=0).expand_as(unit).clone()
+        for members, related in owners.groups():
+            push[members] -= unit[related].sum(dim=0)
+        if self.normalised:
+            push = through_normalisation(push, rows)
+        return push / len(rows) if self.reduction == "mean" else push
+
+
+@dataclass(frozen=True)
+class Hinge(Penalty):
+    """FedAwS's spread-out (Yu et al., ICML 2020) in its cosine form: rows closer than `threshold` push each other.
+
+    `nearest` keeps that many most alike rows for each (stochastic negative mining).
+    """
+
+    threshold: Annotated[float, Field(ge=-1, le=1)] = 0.4
+    nearest: Annotated[int, Field(ge=1)] | None = None
+    reduction: Reduction = "sum"
+    formula: ClassVar[str] = "sum_a sum_{b: no owner of a} relu(cos(W_a, W_b) - threshold)^2"
+
+    def gradient(self, rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Tensor:
+        unit = F.normalize(rows, dim=1)
+        total, pairs = torch.zeros_like(rows), 0
+        for block in blocks(rows, owners, draw, sample):
+            anchors = unit[block.anchors]
+            others = unit if block.columns is None else unit[block.columns]
+            likeness = (anchors @ others.T).masked_fill_(block.related, -1.0)
+            pairs += block.related.numel() - int(block.related.sum())
+            if self.nearest is not None and self.nearest < likeness.shape[1]:
+                least = likeness.topk(self.nearest, dim=1).values[:, -1:]
+                likeness.masked_fill_(likeness < least, -1.0)
+            excess = likeness.sub_(self.threshold).relu_().mul_(2.0)
+            total.index_add_(0, block.anchors, excess @ others)
+            pushed = excess.T @ anchors
+            if block.columns is None:
+                total += pushed
+            else:
+                total.index_add_(0, block.columns, pushed)
+        total = through_normalisation(total, rows)
+        return total / max(pairs, 1) if self.reduction == "mean" else total
+
+
+@dataclass(frozen=True)
+class SpreadOut(ServerRule):
+    """The server's gradient steps on the class embeddings after every round: W <- W - strength lr grad penalty(W).
+
+    `sample` draws that many rows as negatives for each block where all would be too many; `active_only` leaves out
+    rows that no client of the round returned; `renormalise` gives every row length one after the step.
+    """
+
+    penalty: Penalty = field(default_factory=CrossClientSoftmax)
+    strength: Strength = 20.0
+    lr: Positive = 0.1
+    steps: Annotated[int, Field(ge=1)] = 1
+    renormalise: bool = False
+    active_only: bool = False
+    sample: Annotated[int, Field(ge=1)] | None = None
+    rows: str = "head.weight"
+    formula: ClassVar[str] = "W <- W - strength lr grad penalty(W)"
+
+    def check(self, algorithm: Algorithm) -> None:
+        if not algorithm.sharing.is_owned(self.rows):
+            raise ConfigError(
+                f"spread-out moves the class embeddings '{self.rows}', which this algorithm does not give to classes: "
+                "begin with fedpe, or set sharing.owned"
+            )
+
+    def init_server(self, weights: Weights) -> Tree:
+        return {"rounds": torch.zeros(1, dtype=torch.int64)}
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        assert population.owners is not None, "owned rows have owners"
+        done = before.memory[self.name]["rounds"]
+        rows, owners = server.weights.params[self.rows], population.owners
+        if self.active_only:
+            moved = (rows != before.weights.params[self.rows]).any(dim=1).nonzero()[:, 0]
+            rows, owners = rows[moved], owners.among(moved)
+        draw = generator(population.seed, self.name, int(done))
+        for _ in range(self.steps):
+            rows = rows - self.strength * self.lr * self.penalty.gradient(rows, owners, draw, self.sample)
+        rows = F.normalize(rows, dim=1) if self.renormalise else rows
+        if self.active_only:
+            rows = server.weights.params[self.rows].index_copy(0, moved, rows)
+        result = server.with_params({**server.weights.params, self.rows: rows})
+        return result.with_memory(self.name, {"rounds": done + 1})
+
+
+def blocks(rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Iterator[Block]:
+    """All anchors in blocks whose similarities fit into BLOCK_BYTES, each against all rows or a sample of them."""
+    count = len(rows)
+    width = count if sample is None else min(sample, count)
+    height = max(1, BLOCK_BYTES // (width * rows.element_size()))
+    for start in range(0, count, height):
+        anchors = torch.arange(start, min(start + height, count), device=rows.device)
+        columns = None
+        if width < count:
+            columns = torch.randperm(count, generator=draw)[:width].sort().values.to(rows.device)
+        yield Block(anchors, columns, owners.related(anchors, columns))
+
+
+def through_normalisation(gradient: Tensor, rows: Tensor) -> Tensor:
+    """A gradient at unit vectors as one at the rows themselves: (I - u u^T) g / ||W||."""
+    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-12)
+    unit = rows / lengths
+    return (gradient - (gradient * unit).sum(dim=1, keepdim=True) * unit) / lengths

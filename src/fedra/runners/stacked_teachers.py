@@ -1,0 +1,52 @@
+"""What frozen models say of all examples of a stack: heard once a round, then looked up by row at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedra.core import tree
+from fedra.core.model import Output
+from fedra.core.part import Part
+from fedra.core.teachers import Outputs
+from fedra.core.tree import Params, Tree
+from fedra.runners import stacked_tree as stack
+from fedra.runners.stacked_data import StackedData
+
+
+@torch.no_grad()
+def look_up(speak: Callable[[Tree], Outputs], own: Tree, data: StackedData) -> Params:
+    """The outputs by path, (examples of all clients, ...); `speak` gives one client's on the inputs in its tree."""
+    known: Params = {}
+    over_clients = vmap(lambda one: as_tree(speak(one)))
+    for rows, inputs in data.in_order():
+        said = over_clients({**stack.first(own, len(rows)), "inputs": inputs})
+        for path, value in tree.flatten(said).items():
+            kept = known.setdefault(path, value.new_empty(sum(data.examples), *value.shape[2:]))
+            kept[rows.reshape(-1)] = value.flatten(0, 1)
+    return known
+
+
+def worthwhile(parts: dict[str, Part], per_example: bool, data: StackedData) -> bool:
+    """Whether any part listens, to examples that come more than once and mean the same each time."""
+    listens = any(type(part).teachers is not Part.teachers for part in parts.values())
+    return listens and per_example and data.repeats
+
+
+def picked(known: Params, rows: Tensor) -> Tree:
+    """What was said of the examples of one step, (clients, batch, ...)."""
+    flat = rows.reshape(-1)
+    return tree.unflatten({path: v.index_select(0, flat).view(*rows.shape, *v.shape[1:]) for path, v in known.items()})
+
+
+def as_tree(outputs: Outputs) -> Tree:
+    """Outputs as nested dicts."""
+    return {part: {name: out._asdict() for name, out in named.items()} for part, named in outputs.items()}
+
+
+def as_outputs(values: Tree) -> Outputs:
+    """The inverse of `as_tree`."""
+    return {part: {name: Output(**out) for name, out in named.items()} for part, named in values.items()}

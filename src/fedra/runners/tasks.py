@@ -1,0 +1,72 @@
+"""What a worker is asked to do, and its answer: the same whether it is a process of ours or one of Ray's."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from fedra.core.evaluate import count, portions
+from fedra.core.job import Job, run_client
+from fedra.core.model import Weights
+from fedra.core.tree import Tree
+from fedra.errors import FedraError
+
+PATIENCE = 3
+"""How many workers a task may lose before the run gives up on it."""
+
+PORTION_GROUP = 8
+"""Evaluation batches per task: enough to make the message negligible."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a client; the answer is its new memory and its upload."""
+
+    round: int
+    client: int
+    received: Tree
+    memory: Tree
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluate some batches of the test set; the answer is their counts."""
+
+    batches: tuple[tuple[int, int], ...]
+
+
+Task = Train | Evaluate
+
+
+def evaluations(examples: int) -> list[Evaluate]:
+    """The tasks that together evaluate so many examples."""
+    batches = portions(examples)
+    return [Evaluate(tuple(batches[i : i + PORTION_GROUP])) for i in range(0, len(batches), PORTION_GROUP)]
+
+
+def answer(task: Task, job: Job, weights: Weights) -> Any:
+    """The answer to a task, or the error it met, ready to travel."""
+    try:
+        if isinstance(task, Train):
+            return run_client(job, task.round, task.client, weights, task.received, task.memory)
+        arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
+        assert job.test is not None
+        return count(job.model, arranged, job.test, job.classes, task.batches)
+    except Exception as error:
+        return _portable(error)
+
+
+def _portable(error: Exception) -> Exception:
+    """The error with its traceback as a note, or a plain one that says the same if it cannot be pickled."""
+    if not isinstance(error, FedraError):
+        error.add_note("".join(traceback.format_exception(error)))
+    try:
+        pickle.dumps(error)
+    except Exception:
+        plain = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", []):
+            plain.add_note(note)
+        return plain
+    return error

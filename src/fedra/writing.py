@@ -1,0 +1,41 @@
+"""Files that appear whole or not at all: written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png")
+"""What pictures can be written as."""
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write under a temporary name, then rename: readers see the old file or the new one, never a part."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a picture, .svg or .png, making its folder; the same picture gives the same bytes."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise ConfigError(f"a picture cannot be drawn into '{path}': end its name with .svg or .png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    FigureCanvasAgg(figure)
+    with rc_context({"svg.hashsalt": "fedra"}):
+        figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    os.replace(temporary, path)

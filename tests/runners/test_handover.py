@@ -1,0 +1,67 @@
+"""Messages arrive as they were sent, through common memory or through the pipe."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import weakref
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedra.runners.handover import Line, common_memory
+
+
+def message() -> dict[str, Any]:
+    draw = torch.Generator().manual_seed(0)
+    kernel = torch.randn(4, 3, 5, 5, generator=draw).to(memory_format=torch.channels_last)
+    tensors = {"kernel": kernel, "count": torch.tensor(7), "none": torch.empty(0, 3), "half": torch.ones(2).bfloat16()}
+    return {"tensors": tensors, "words": ("a", 1, None)}
+
+
+def carried(size: int, what: Any) -> Any:
+    """What comes out at the other end of a line with so much memory."""
+    ours, theirs = multiprocessing.Pipe()
+    memory = common_memory(size) if size else np.empty(0, np.uint8)
+    sender = Thread(target=Line(ours, memory).send, args=(what,))
+    sender.start()
+    found = Line(theirs, memory).receive()
+    sender.join()
+    memory[:] = 0  # the next message's
+    return found
+
+
+@pytest.mark.parametrize("size", [0, 100, 1300, 4096], ids=["no memory", "some", "just enough for one", "ample"])
+def test_a_message_arrives_as_it_was_sent(size: int) -> None:
+    sent, found = message(), carried(size, message())
+    assert found["words"] == sent["words"]
+    for name, value in sent["tensors"].items():
+        assert found["tensors"][name].dtype == value.dtype
+        assert torch.equal(found["tensors"][name], value)
+
+
+def test_one_tensor_under_two_names_stays_one() -> None:
+    value = torch.ones(3)
+    found = carried(4096, {"a": value, "b": value})
+    assert found["a"] is found["b"]
+
+
+def test_what_arrived_may_be_written_to() -> None:
+    found = carried(4096, torch.ones(3))
+    assert found.add_(1).tolist() == [2, 2, 2]
+
+
+def test_nothing_waits_for_the_garbage_collector() -> None:
+    """A cycle would keep every upload of a round, and make memory grow with the cohort."""
+    gc.disable()
+    try:
+        sent = torch.ones(3)
+        found = carried(4096, sent)
+        watched = [weakref.ref(sent), weakref.ref(found)]
+        del sent, found
+        assert [one() for one in watched] == [None, None]
+    finally:
+        gc.enable()

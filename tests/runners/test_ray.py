@@ -1,0 +1,261 @@
+"""Ray's workers: the reference's bits whatever dies, errors that say where, and nothing of the user's Ray touched."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+import toy
+from fedra.algorithms import moon
+from fedra.core.batches import AsIs
+from fedra.core.job import Job
+from fedra.core.tree import Tree, flatten
+from fedra.errors import ConfigError, RunError
+from fedra.registry import Registry
+from fedra.runners import RUNNERS
+from fedra.runners.packing import pack, unpack
+from fedra.runners.ray import RayRunner, _connect, _import, _workers, on_ray
+
+COHORTS = ((0, 1, 2), (2, 0), (1, 2, 0))
+
+
+@dataclass(frozen=True)
+class Cursed(AsIs):
+    """Dies or fails once, where a file asks for it."""
+
+    folder: Path | None = None
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        if self._asked("die"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._asked("fail"):
+            raise ValueError("no such luck")
+        return inputs
+
+    def _asked(self, what: str) -> bool:
+        if self.folder is None or not (self.folder / what).exists():
+            return False
+        (self.folder / what).unlink()
+        return True
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """A Ray of the user's own, with a small object store."""
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    module = _import()
+    small = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    before = signal.getsignal(signal.SIGTERM)
+    with untidy():
+        module.init("local", log_to_driver=False, configure_logging=False, logging_level="ERROR", **small)
+    yield module
+    with untidy():
+        module.shutdown()
+        gc.collect()
+    signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def untidy() -> Iterator[None]:
+    """Ray leaves files and processes to the garbage collector."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+
+
+def work(transform: AsIs | None = None) -> Job:
+    job = toy.job(moon(), toy.conv(torch.float32), toy.clients((1, 4, 4), transform=transform))
+    return replace(job, test=toy.clients((1, 4, 4), sizes=(2300, 6, 9))[0])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("curse")
+
+
+@pytest.fixture(scope="module")
+def two(ray: Any, folder: Path) -> Iterator[RayRunner]:
+    """Two workers that train MOON, which remembers."""
+    runner = on_ray(work(Cursed(folder=folder)), workers=2)
+    assert isinstance(runner, RayRunner)
+    yield runner
+    runner.close()
+    assert ray.is_initialized()  # somebody else's, and left alone
+
+
+def test_equals_sequential_to_the_bit(two: RayRunner) -> None:
+    job = work()
+    wanted, found = toy.run(job, COHORTS), toy.start(job)
+    for number, cohort in enumerate(COHORTS):
+        found.round(two, job, number, cohort)
+    assert toy.same_bits(found.params, wanted.params)
+    assert toy.same_bits(found.server.weights.buffers, wanted.server.weights.buffers)
+    for client in range(3):
+        assert toy.same_bits(flatten(found.memory[client]), flatten(wanted.memory[client]))
+    assert [upload.figures for upload in found.uploads] == [upload.figures for upload in wanted.uploads]
+
+
+def test_evaluates_as_sequential_does(two: RayRunner) -> None:
+    job = work()
+    found, wanted = (engine.evaluate(job.initial()) for engine in (two, RUNNERS["sequential"](job)))
+    assert torch.equal(found.correct, wanted.correct)
+    assert found.loss == wanted.loss
+    assert float(found.examples.sum()) == 2300
+
+
+def test_a_client_whose_worker_dies_is_trained_again(two: RayRunner, ray: Any, folder: Path) -> None:
+    def pids() -> set[int]:
+        return set(ray.get([worker.__ray_call__.remote(lambda _: os.getpid()) for worker in two._workers]))
+
+    job, before, found = work(), pids(), toy.start(work())
+    (folder / "die").touch()
+    found.round(two, job, 0, (0, 1, 2))
+    assert len(pids() - before) == 1
+    assert toy.same_bits(found.params, toy.run(job, ((0, 1, 2),)).params)
+
+
+def test_an_error_says_where_it_happened(two: RayRunner, folder: Path) -> None:
+    (folder / "fail").touch()
+    with pytest.raises(ValueError, match="no such luck") as caught:
+        list(two.train(0, work().initial(), {}, (1,), lambda client: {}))
+    notes = "\n".join(caught.value.__notes__)
+    assert "in round 1, client 1" in notes
+    assert "in prepare" in notes  # the worker's traceback
+
+
+def test_goes_on_after_a_round_that_was_broken_off(two: RayRunner) -> None:
+    job = work()
+
+    def forgetful(client: int) -> Tree:
+        if client == 2:
+            raise KeyError("lost")
+        return {}
+
+    with pytest.raises(KeyError):
+        list(two.train(0, job.initial(), {}, (0, 1, 2), forgetful))
+    half = two.train(3, job.initial(), {}, (2, 1, 0), lambda client: {})
+    assert next(half).client == 2
+    half.close()  # type: ignore[attr-defined]
+    found = toy.start(job)
+    found.round(two, job, 0, (0, 1, 2))
+    assert toy.same_bits(found.params, toy.run(job, ((0, 1, 2),)).params)
+
+
+def test_few_results_wait_their_turn(two: RayRunner) -> None:
+    """A slow consumer is not overrun: tasks are begun only as far ahead as the workers' number allows."""
+    job, asked = work(), []
+
+    def memory(client: int) -> Tree:
+        asked.append(client)
+        return {}
+
+    results = two.train(0, job.initial(), {}, (0, 1, 2) * 4, memory)
+    next(results)
+    time.sleep(0.3)
+    assert len(asked) <= 4
+    assert len(list(results)) == 11
+
+
+def test_more_than_the_cluster_has_is_refused(ray: Any) -> None:
+    with pytest.raises(ConfigError, match=r"has 2 CPUs and 0 GPUs, too few for 3 workers .* lower workers"):
+        on_ray(work(), workers=3)
+    assert ray.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads", "gpus", "count"), [(None, 1, 0.0, 8), (None, 3, 0.0, 2), (3, 2, 0.0, 3), (None, 1, 0.5, 4)]
+)
+def test_the_number_of_workers(asked: int | None, threads: int, gpus: float, count: int) -> None:
+    assert _workers({"CPU": 8.0, "GPU": 2.0}, asked, threads, gpus) == count
+
+
+def test_without_ray_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"needs Ray: install it with pip install 'fedra\[ray\]'"):
+        on_ray(work())
+
+
+def test_what_ray_changes_is_put_back_and_its_complaints_are_a_sentence() -> None:
+    class Stub:
+        """Takes over SIGTERM as Ray does, then finds nobody at the address."""
+
+        asked: ClassVar[list[tuple[Any, dict[str, Any]]]] = []
+
+        def is_initialized(self) -> bool:
+            return False
+
+        def init(self, address: str, **settings: Any) -> None:
+            self.asked.append((address, settings))
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if address != "local":
+                raise ConnectionError("nobody answers\nand more")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ConfigError, match=r"no Ray .* at runner.address = 'far:1' \(nobody answers\): check the"):
+        _connect(Stub(), "far:1", cpus=1)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert _connect(Stub(), None, cpus=7)
+    assert signal.getsignal(signal.SIGTERM) == before
+    (_, far), (_, near) = Stub.asked
+    assert "num_cpus" not in far
+    assert near["num_cpus"] >= 7
+    assert not near["include_dashboard"]
+    assert not near["log_to_driver"]
+
+
+def test_wrong_settings_are_refused() -> None:
+    registry: Registry = RUNNERS
+    with pytest.raises(ConfigError, match="the runner 'ray' cannot use gpus = -1"):
+        registry.settings("ray", {"gpus": -1})
+
+
+def test_packing_keeps_every_bit_and_each_tensor_once() -> None:
+    shared = torch.arange(6.0).view(2, 3)
+    half, kernel = torch.ones(3, dtype=torch.bfloat16), torch.randn(2, 3, 4, 4, generator=torch.Generator())
+    module = toy.conv(torch.float32)
+    value = {
+        "a": shared,
+        "b": [shared],
+        "half": half,
+        "kernel": kernel.to(memory_format=torch.channels_last),
+        "m": module,
+    }
+    packed = pack(value, pickle.Pickler)
+    found = unpack(packed)
+    assert found["a"] is found["b"][0]
+    assert torch.equal(found["a"], shared)
+    assert torch.equal(found["half"], half)
+    assert torch.equal(found["kernel"], kernel)
+    assert toy.same_bits(found["m"].state_dict(), module.state_dict())
+    assert len(packed.arrays) == 2 + len(module.state_dict())
+    assert len(packed.text) < 10_000
+
+
+def test_a_job_that_ray_cannot_finish_is_a_sentence() -> None:
+    class Error(Exception):
+        pass
+
+    class Stub:
+        exceptions: Any = type("Exceptions", (), {"RayError": Error})
+
+        def get(self, answered: object) -> None:
+            raise Error("the node is gone\nand more")
+
+    runner = object.__new__(RayRunner)
+    runner._ray = Stub()
+    with pytest.raises(RunError, match=r"client or task 5 in 3 tries \(the node is gone\): .* use fewer workers"):
+        runner._answer(5, object())
