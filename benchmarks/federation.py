@@ -5,10 +5,10 @@ from __future__ import annotations
 from bare import CLASSES, Work
 
 from fedra.algorithms import fedavg
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples, Schedule
 from fedra.core.job import Clients, Job, LocalTraining
 from fedra.core.model import Model
-from fedra.core.part import Algorithm
 from fedra.data.clients import OwnClients
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.training import Plan, State, rounds

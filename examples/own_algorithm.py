@@ -11,8 +11,9 @@ from torch import Tensor
 import fedra
 from fedra.algorithms import fedavg, register
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output, Weights
-from fedra.core.part import Algorithm, Term
+from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, View
 

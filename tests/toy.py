@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs, Examples, LocalData, Schedule, Transform
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
-from fedra.core.part import Algorithm
 from fedra.core.random import scoped_seed
 from fedra.core.round import (
     LocalState,
@@ -24,8 +24,10 @@ from fedra.core.round import (
 )
 from fedra.core.teachers import teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree, flatten
+from fedra.core.uploads import Uploads
 from fedra.core.view import Batch, Client, Server, Trace, Upload, View
 from fedra.data.clients import OwnClients
+from fedra.experiment.build import with_owners
 from fedra.runners import RUNNERS, one_by_one
 
 SEED = 7
@@ -72,6 +74,14 @@ def clients(
     return OwnClients(own)
 
 
+def sharers(shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES) -> OwnClients:
+    """Clients that each hold two of the four classes; two classes have two owners, and some have none in common."""
+    own = clients(shape, sizes).examples
+    kept = [torch.tensor(classes) for classes in ((0, 1), (1, 2), (0, 3))]
+    pairs = zip(own, kept, strict=True)
+    return OwnClients([replace(one, targets=two[torch.arange(len(one)) % 2]) for one, two in pairs])
+
+
 def job(
     algorithm: Algorithm,
     module: Net | None = None,
@@ -81,8 +91,9 @@ def job(
 ) -> Job:
     module = module or mlp()
     images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
-    data = data or clients((next(module.parameters()).shape[1], 4, 4) if images else (5,))
-    return Job(algorithm, Model(module), data, local, CLASSES, seed, test=data[0])
+    shape = (next(module.parameters()).shape[1], 4, 4) if images else (5,)
+    data = data or (sharers(shape) if algorithm.sharing.owned else clients(shape))
+    return with_owners(Job(algorithm, Model(module), data, local, CLASSES, seed, test=data[0]), data)
 
 
 @dataclass
@@ -98,12 +109,17 @@ class History:
         return self.server.weights.params
 
     def round(self, runner: Any, work: Job, number: int, cohort: Sequence[int]) -> None:
-        origin, sent = self.server.weights, broadcast(work.algorithm, self.server)
-        trained = runner.train(number, origin, sent, cohort, lambda client: self.memory.get(client, {}))
+        weights, sent = self.server.weights, broadcast(work.algorithm, self.server)
+
+        def remembered(client: int) -> Tree:
+            return work.remembered(client, weights, self.memory.get(client, {}))
+
+        trained = runner.train(number, work.algorithm.sharing.common(weights), sent, cohort, remembered)
         results = list(one_by_one(trained))
         self.memory |= {result.client: result.memory for result in results}
         self.uploads += [result.upload for result in results]
-        self.server = server_update(work.algorithm, self.server, [r.upload for r in results], work.population)
+        uploads = [work.addressed([r.client], Uploads.of(r.upload))[0] for r in results]
+        self.server = server_update(work.algorithm, self.server, uploads, work.population)
 
 
 def start(work: Job) -> History:
@@ -166,9 +182,10 @@ def scene(
     """Client 0 before its first step; `stir` moves its weights, its memory and what it received off their start."""
     work = job(algorithm, module, local=local)
     history = start(work)
-    data = LocalData(work.clients[0], work.model, local.schedule, CLASSES, SEED, 0, 0)
-    sent = broadcast(algorithm, history.server)
-    client, state = begin(algorithm, work.model, local.at(0), work.initial(), sent, {}, data, work.population)
+    data = LocalData(work.clients[0], work.model, local.schedule, work.classes_of(0), SEED, 0, 0)
+    sent, first = broadcast(algorithm, history.server), history.server.weights
+    origin, memory = algorithm.sharing.common(first), work.remembered(0, first, {})
+    client, state = begin(algorithm, work.model, local.at(0), origin, sent, memory, data, work.population)
     if stir:
         noise = torch.Generator().manual_seed(3)
         for values in (state.params, flatten(client.memory), flatten(client.received)):

@@ -21,10 +21,11 @@ import fedra.parts
 from _generator.markdown import NOTICE, block, fields_table, joined, lead, paragraphs, prose, table, value
 from fedra.algorithms import ALGORITHMS, ENTRIES
 from fedra.catalogue import SLOT_NOTES
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.job import Job, LocalTraining, run_client
 from fedra.core.model import Model
-from fedra.core.part import KNOWN, Algorithm, Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
+from fedra.core.part import KNOWN, Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
 from fedra.core.round import broadcast, init_server
 from fedra.data.clients import OwnClients
 from fedra.losses.base import AngularLoss

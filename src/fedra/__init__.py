@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedra import algorithms, data, losses, models
-    from fedra.core.part import Algorithm
+    from fedra.core.algorithm import Algorithm
     from fedra.errors import ConfigError, DataError, FedraError, RunError
     from fedra.experiment.run import RunResult, resume, run
     from fedra.experiment.simulate import simulate

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from fedra.core.part import KNOWN, Algorithm, Part
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import KNOWN, Part
 from fedra.errors import ConfigError, nearest
 from fedra.registry import Field, Registry, class_fields, fields
 

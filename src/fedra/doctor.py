@@ -16,7 +16,7 @@ from fedra.data.download import offline
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pillow", "matplotlib")
 
-EXTRAS = {"tensorboard": ("tensorboard",), "ray": ("ray",), "tsne": ("openTSNE",)}
+EXTRAS = {"tensorboard": ("tensorboard",), "ray": ("ray",), "tsne": ("openTSNE",), "faces": ("onnxruntime",)}
 """Optional features and the packages they need."""
 
 

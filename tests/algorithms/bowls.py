@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output
-from fedra.core.part import Algorithm, Term
+from fedra.core.part import Term
 from fedra.core.tree import Params
 from fedra.core.view import View
 

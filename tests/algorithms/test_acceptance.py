@@ -14,10 +14,11 @@ import toy
 from fedra import algorithms as fed
 from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Schedule
 from fedra.core.job import LocalTraining
 from fedra.core.model import Model, Output
-from fedra.core.part import Algorithm, Sharing
+from fedra.core.part import Sharing
 from fedra.core.tree import Params
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Perturb, WeightRadius

@@ -14,9 +14,10 @@ from fedra.algorithms import ENTRIES, fedavg, fedsol
 from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.algorithms.fednova import NovaDirection
 from fedra.algorithms.scaffold import ControlVariates
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Schedule
 from fedra.core.model import Weights
-from fedra.core.part import KNOWN, Algorithm, Sharing, Term
+from fedra.core.part import KNOWN, Sharing, Term
 from fedra.core.tree import Params, Tree, flatten, select, unflatten
 from fedra.core.view import Server
 from fedra.parts.objective import ModelContrast, Proximal
@@ -163,7 +164,7 @@ def test_every_runner_agrees(runner: str, kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_private_or_frozen_is_uploaded(name: str) -> None:
-    algorithm = replace(made(name), sharing=Sharing(private=("body.1.",), frozen=("head.bias",)))
+    algorithm = replace(made(name), sharing=Sharing(("body.1.",), ("head.bias",), made(name).sharing.owned))
     work = toy.job(algorithm, toy.conv())
     history = toy.run(work)
     for upload in history.uploads:

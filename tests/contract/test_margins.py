@@ -9,8 +9,8 @@ import torch
 
 import toy
 from fedra.algorithms import fedarc, fedsam
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
-from fedra.core.part import Algorithm
 from fedra.core.tree import flatten, is_finite, unflatten
 from fedra.core.view import Server
 from fedra.losses import LOSSES

@@ -9,7 +9,8 @@ from fedra.algorithms.feddecorr import Decorrelation
 from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.algorithms.fedlc import CalibratedCrossEntropy
 from fedra.algorithms.scaffold import ControlVariates
-from fedra.core.part import Algorithm, Sharing
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import Sharing
 from fedra.errors import ConfigError
 from fedra.parts.combine import Median, NormalisedMean, PlainMean, WeightedMean
 from fedra.parts.gradient import Clip, Perturb

@@ -18,9 +18,9 @@ import fedra
 import tiny
 import toy
 from fedra.algorithms import fedavg, fedsol, moon
+from fedra.core.algorithm import Algorithm
 from fedra.core.compiling import refuse_without_compiler
 from fedra.core.model import Model
-from fedra.core.part import Algorithm
 from fedra.errors import ConfigError
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ import fedra
 import tiny
 import toy
 from fedra.algorithms import fedarc, fedavg, fedsol, moon
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Model
-from fedra.core.part import Algorithm
 from fedra.core.precision import PRECISIONS, Precision, PrecisionName, build_precision
 from fedra.core.tree import flatten
 from fedra.errors import ConfigError

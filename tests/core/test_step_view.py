@@ -14,9 +14,10 @@ from torch import Tensor, nn
 import toy
 from fedra.algorithms import fedasam, fedavg, feddyn, fedntd, fedsam, fedsol, fedsol_ablation, moon
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs
 from fedra.core.model import Output
-from fedra.core.part import Algorithm, Sharing, Term
+from fedra.core.part import Sharing, Term
 from fedra.core.round import nest
 from fedra.core.tree import Params
 from fedra.core.view import View

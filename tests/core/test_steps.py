@@ -12,8 +12,9 @@ from torch import Tensor
 
 import toy
 from fedra.algorithms import fedavg, fedntd, fedsam, fedsol, moon
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output, Weights
-from fedra.core.part import KNOWN, Algorithm, GradientFunction, GradientRule, Term
+from fedra.core.part import KNOWN, GradientFunction, GradientRule, Term
 from fedra.core.round import nest
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, View

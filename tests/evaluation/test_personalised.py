@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 import toy
 from fedra.algorithms import fedarc, fedavg, fedbabu
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.job import Job
-from fedra.core.part import Algorithm, Sharing
+from fedra.core.part import Sharing
 from fedra.core.random import shuffles
 from fedra.core.round import init_server
 from fedra.evaluation.personalised import Personalised, personal_job, personalised

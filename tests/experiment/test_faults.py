@@ -16,8 +16,9 @@ from torch import Tensor
 import fedra
 import tiny
 from fedra.algorithms import ALGORITHMS, ENTRIES, fedavg, register
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output
-from fedra.core.part import Algorithm, GradientFunction, GradientRule, Term
+from fedra.core.part import GradientFunction, GradientRule, Term
 from fedra.core.tree import Params
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload, View

@@ -11,8 +11,8 @@ import torch
 import toy
 from fedra.algorithms import fedarc, fedavg, fedlc, fedntd, fedprox, fedsam, fedsol, moon, scaffold
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Schedule
-from fedra.core.part import Algorithm
 from fedra.core.portions import portions
 from fedra.core.tree import Params
 from fedra.errors import ConfigError

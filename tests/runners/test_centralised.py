@@ -15,9 +15,10 @@ from torch.nn import functional as F
 
 import toy
 from fedra.algorithms import ENTRIES, fedarc, fedavg, fedlc, fedsam
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import LocalData, Schedule
 from fedra.core.job import Job, LocalTraining
-from fedra.core.part import Algorithm, Sharing
+from fedra.core.part import Sharing
 from fedra.core.rates import cosine, polynomial
 from fedra.core.tree import Tree, flatten, unflatten
 from fedra.errors import ConfigError

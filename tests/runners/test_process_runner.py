@@ -18,10 +18,11 @@ from torch import Tensor
 
 import toy
 from fedra.algorithms import fedavg, moon, scaffold
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs
 from fedra.core.job import Job
 from fedra.core.model import Output
-from fedra.core.part import Algorithm, Term
+from fedra.core.part import Term
 from fedra.core.tree import Params, Tree, flatten
 from fedra.core.view import View
 from fedra.errors import ConfigError, RunError

@@ -205,8 +205,8 @@ def test_what_ray_changes_is_put_back_and_its_complaints_are_a_sentence() -> Non
                 raise ConnectionError("nobody answers\nand more")
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(ConfigError, match=r"no Ray .* at runner.address = 'far:1' \(nobody answers\): check the"):
-        _connect(Stub(), "far:1", cpus=1)
+    with pytest.raises(ConfigError, match=r"no Ray .* at runner.address = 'auto' \(nobody answers\): check the"):
+        _connect(Stub(), "auto", cpus=1)
     assert signal.getsignal(signal.SIGTERM) == before
     assert _connect(Stub(), None, cpus=7)
     assert signal.getsignal(signal.SIGTERM) == before
@@ -215,6 +215,16 @@ def test_what_ray_changes_is_put_back_and_its_complaints_are_a_sentence() -> Non
     assert near["num_cpus"] >= 7
     assert not near["include_dashboard"]
     assert not near["log_to_driver"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://localhost:1", "[::1]:1", "127.0.0.1:port"])
+def test_an_address_where_nobody_listens_is_refused_at_once(address: str) -> None:
+    class Stub:
+        def is_initialized(self) -> bool:
+            return False
+
+    with pytest.raises(ConfigError, match=r"there is no Ray to be had at runner.address = .*: check the address"):
+        _connect(Stub(), address, cpus=1)
 
 
 def test_wrong_settings_are_refused() -> None:

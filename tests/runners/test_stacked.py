@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from fedra.algorithms import ENTRIES, fedavg, feddyn, fednova, fedntd, fedprox, fedsam, fedsol, moon, scaffold
 from fedra.algorithms.fedsol import fedsol_ablation
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs, Examples, Schedule
 from fedra.core.job import Job
 from fedra.core.model import Model, Output, Weights
-from fedra.core.part import Algorithm, GradientFunction, GradientRule, Sharing, Term
+from fedra.core.part import GradientFunction, GradientRule, Sharing, Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, View
 from fedra.data.clients import OwnClients

@@ -11,13 +11,16 @@ from typing import Any
 
 from fedra.algorithms.fedarc import fedarc
 from fedra.algorithms.fedavg import fedavg
+from fedra.algorithms.fedaws import fedaws
 from fedra.algorithms.fedbabu import fedbabu
 from fedra.algorithms.feddecorr import feddecorr
 from fedra.algorithms.feddyn import feddyn
+from fedra.algorithms.fedgc import fedcos, fedgc
 from fedra.algorithms.fedlc import fedlc
 from fedra.algorithms.fednova import fednova
 from fedra.algorithms.fedntd import fedntd
 from fedra.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
+from fedra.algorithms.fedpe import fedpe
 from fedra.algorithms.fedprox import fedprox
 from fedra.algorithms.fedrs import fedrs
 from fedra.algorithms.fedsam import fedasam, fedsam
@@ -25,7 +28,7 @@ from fedra.algorithms.fedsol import fedsol, fedsol_ablation
 from fedra.algorithms.fedspeed import fedspeed
 from fedra.algorithms.moon import moon
 from fedra.algorithms.scaffold import scaffold
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.registry import Registry
 
 
@@ -59,6 +62,10 @@ ENTRIES: dict[str, Entry] = {
     "fedspeed": Entry(fedspeed),
     "fedarc": Entry(fedarc, {"weight": 0.0}),
     "fedbabu": Entry(fedbabu),
+    "fedpe": Entry(fedpe),
+    "fedcos": Entry(fedcos),
+    "fedgc": Entry(fedgc),
+    "fedaws": Entry(fedaws),
 }
 
 ALGORITHMS = Registry("algorithm")
@@ -82,12 +89,16 @@ __all__ = [
     "fedasam",
     "fedavg",
     "fedavgm",
+    "fedaws",
     "fedbabu",
+    "fedcos",
     "feddecorr",
     "feddyn",
+    "fedgc",
     "fedlc",
     "fednova",
     "fedntd",
+    "fedpe",
     "fedprox",
     "fedrs",
     "fedsam",

@@ -5,7 +5,7 @@ McMahan et al., "Communication-efficient learning of deep networks from decentra
 
 from __future__ import annotations
 
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.parts.combine import WeightedMean
 from fedra.parts.objective import CrossEntropy
 

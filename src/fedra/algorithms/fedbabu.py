@@ -6,7 +6,8 @@ Oh et al., "FedBABU: Toward enhanced representation for federated image classifi
 from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.core.part import Algorithm, Sharing
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import Sharing
 from fedra.parts.personalise import FineTune
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output, Weights
-from fedra.core.part import Algorithm, Term
+from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, Population, Server, Upload, View
 from fedra.registry import Positive

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedra.algorithms.fedavg import fedavg
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output
-from fedra.core.part import Algorithm, Term
+from fedra.core.part import Term
 from fedra.core.tree import Params
 from fedra.core.view import View
 from fedra.registry import Strength

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.core.tree import Tree
 from fedra.core.view import Local, Population, Server, Upload
 from fedra.parts.combine import NormalisedMean

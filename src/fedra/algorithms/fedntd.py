@@ -6,7 +6,7 @@ Lee et al., "Preservation of the global knowledge by not-true distillation in fe
 from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.parts.objective import NotTrueDistillation
 from fedra.registry import Positive, Strength
 

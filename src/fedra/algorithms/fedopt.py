@@ -7,7 +7,7 @@ Reddi et al., "Adaptive federated optimization", ICLR 2021 (FedAdam, FedYogi, Fe
 from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.parts.server import ServerAdagrad, ServerAdam, ServerSgd, ServerYogi
 from fedra.registry import Positive, Share
 

@@ -6,7 +6,7 @@ Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
 from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.parts.objective import Proximal
 from fedra.registry import Strength
 

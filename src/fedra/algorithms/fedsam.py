@@ -7,7 +7,7 @@ Caldarola et al., "Improving generalization in federated learning by seeking fla
 from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.parts.gradient import Perturb, WeightRadius
 from fedra.registry import Strength
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.core.part import Algorithm, GradientRule, Term
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import GradientRule, Term
 from fedra.parts.gradient import AlsoDescend, DriftRadius, FixedRadius, Perturb, Scope
 from fedra.parts.objective import Distillation
 from fedra.registry import Strength

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.algorithms.feddyn import DynamicRegulariser
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.parts.gradient import AlsoDescend, Perturb
 from fedra.registry import Positive, Strength
 

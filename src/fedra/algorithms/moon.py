@@ -6,7 +6,7 @@ Li et al., "Model-contrastive federated learning", CVPR 2021.
 from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.parts.objective import ModelContrast
 from fedra.registry import Positive, Strength
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
-from fedra.core.part import Algorithm
+from fedra.core.algorithm import Algorithm
 from fedra.core.tree import Tree
 from fedra.core.view import Client, Local, Population, Server, Upload
 from fedra.parts.gradient import Clip

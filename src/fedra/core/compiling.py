@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -52,6 +53,8 @@ def compiled(function: Pass) -> Pass:
     """The function through torch.compile; layers that draw at random draw what they would draw without it."""
     # The tracer looks at every tensor's gradient, and torch warns of it where features go into the head.
     warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module="torch")
+    # A pool of compiling processes would not outlive the fork that makes a worker, which then waits for it for ever.
+    importlib.import_module("torch._inductor.config").compile_threads = 1  # type: ignore[attr-defined]
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
     result: Pass = torch.compile(function, options={"fallback_random": True})
     return result

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Model
-from fedra.core.part import Algorithm, Part
+from fedra.core.part import Part
 from fedra.core.random import generator
 from fedra.core.tree import Tree
 from fedra.errors import ConfigError

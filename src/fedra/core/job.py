@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples, LocalData, Schedule
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Adam, Optimizer, Sgd
-from fedra.core.part import Algorithm, Part
+from fedra.core.ownership import Owners
+from fedra.core.part import CLASSES, Part
 from fedra.core.random import generator, key, scoped_seed
 from fedra.core.rates import RateSchedule, constant
 from fedra.core.round import client_update
 from fedra.core.tree import Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
 from fedra.errors import ConfigError, RunError, nearest
 
@@ -76,18 +79,40 @@ class Job:
     classes: int
     seed: int
     test: Examples | None = None
+    owners: Owners | None = None
 
     @cached_property
     def population(self) -> Population:
         """All clients and all their examples."""
         count = len(self.clients)
-        return Population(count, sum(self.clients.size(client) for client in range(count)))
+        examples = sum(self.clients.size(client) for client in range(count))
+        return Population(count, examples, self.owners, self.seed)
+
+    def classes_of(self, client: int) -> int:
+        """How many classes the client tells apart: all, or its own where classes belong to clients."""
+        return self.classes if self.owners is None else len(self.owners.holdings[client])
+
+    def remembered(self, client: int, weights: Weights, memory: Tree) -> Tree:
+        """What a client begins a round with beside what all receive: its memory, and the rows of its classes."""
+        if self.owners is None:
+            return memory
+        return self.algorithm.sharing.delivered(weights, memory, self.owners.holdings[client])
+
+    def addressed(self, clients: Sequence[int], uploads: Uploads) -> Uploads:
+        """The uploads with the classes that returned rows belong to: the server knows whose they are."""
+        name = self.algorithm.sharing.name
+        if self.owners is None or name not in uploads.extras:
+            return uploads
+        classes = torch.stack([self.owners.holdings[client] for client in clients])
+        return replace(uploads, extras={**uploads.extras, name: {**uploads.extras[name], CLASSES: classes}})
 
     def initial(self) -> Weights:
         """Where training starts: the module's own weights, and the parameters that parts bring along."""
         weights = self.model.weights()
         parts = self.algorithm.parts()
         self._check_sharing(weights)
+        for name, part in parts.items():
+            weights = Weights(part.init_weights(weights.params, generator(self.seed, f"{name} start")), weights.buffers)
         if all(type(part).init_params is Part.init_params for part in parts.values()):
             return weights
         some = self.clients[0]
@@ -103,12 +128,19 @@ class Job:
 
     def _check_sharing(self, weights: Weights) -> None:
         sharing = self.algorithm.sharing
-        for prefix in (*sharing.private, *sharing.frozen):
+        for prefix in (*sharing.private, *sharing.frozen, *sharing.owned):
             if not any(name.startswith(prefix) for name in weights.params):
                 layers = {name.rpartition(".")[0] + "." for name in weights.params} | {"body.", "head."}
                 raise ConfigError(f"no parameter of the model begins with '{prefix}': {nearest(prefix, layers)}")
         if all(sharing.is_frozen(name) for name in weights.params):
             raise ConfigError("every parameter of the model is frozen, so nothing would be trained: freeze less")
+
+        for name, value in weights.params.items():
+            if sharing.is_owned(name) and (self.owners is None or len(value) != self.classes):
+                raise ConfigError(
+                    f"the parameter '{name}' of shape {tuple(value.shape)} has no row for each of {self.classes} "
+                    "classes, so that its rows cannot belong to clients: own 'head.' alone"
+                )
 
     def tensors(self) -> Iterable[Tensor]:
         """All data of the job."""
@@ -131,7 +163,9 @@ def run_client(
     The result depends on nothing but the arguments and the threads in use.
     """
     try:
-        data = LocalData(job.clients[client], job.model, job.local.schedule, job.classes, job.seed, round, client)
+        data = LocalData(
+            job.clients[client], job.model, job.local.schedule, job.classes_of(client), job.seed, round, client
+        )
         with scoped_seed(key(job.seed, "layers", round, client)):
             rule = optimizer or job.local.at(round)
             return client_update(job.algorithm, job.model, rule, origin, received, memory, data, job.population)

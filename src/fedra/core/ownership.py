@@ -29,7 +29,7 @@ class Owners:
         """(anchors, columns): whether the classes have an owner in common; None stands for all classes."""
         where = self._group_of[anchors.cpu()]
         mask = torch.zeros(len(anchors), self.classes, dtype=torch.bool)
-        for number in where.unique().tolist():
+        for number in set(where.tolist()):
             lines = (where == number).nonzero()[:, 0]
             mask[lines[:, None], self._groups[number][1]] = True
         mask = mask.to(anchors.device)
@@ -54,7 +54,9 @@ class Owners:
         return [
             (
                 torch.tensor(labels),
-                torch.cat([self.holdings[c] for c in clients]).unique() if clients[0] >= 0 else torch.tensor(labels),
+                torch.unique(torch.cat([self.holdings[c] for c in clients]))
+                if clients[0] >= 0
+                else torch.tensor(labels),
             )
             for clients, labels in members.items()
         ]

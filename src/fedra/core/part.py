@@ -1,16 +1,11 @@
-"""The parts an algorithm is made of, and the slots they go into.
-
-Terms add (in any order), gradient rules nest (the first listed is the outermost), server rules run in order:
-that is the whole law of composition.
-"""
+"""The parts an algorithm is made of: what each kind may do, and when it is asked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,10 +14,15 @@ from fedra.core.model import Output, Weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Client, Local, Population, Server, Upload, View
-from fedra.errors import ConfigError
 from fedra.registry import checked_value, class_fields
 
+if TYPE_CHECKING:
+    from fedra.core.algorithm import Algorithm
+
 GradientFunction = Callable[[Params], Params]
+
+CLASSES = "classes"
+"""Under this name the server adds to an upload which classes its rows belong to: no client says so itself."""
 
 KNOWN: dict[str, type[Part]] = {}
 """Every part class by its name, so that a configuration can name it; a class joins by being defined."""
@@ -56,6 +56,10 @@ class Part:
     def init_params(self, features: int, classes: int, draw: torch.Generator) -> Params:
         """Parameters of this part's own: trained and shared like the model's, under the names `<part>.<name>`."""
         return {}
+
+    def init_weights(self, params: Params, draw: torch.Generator) -> Params:
+        """The model's first parameters as this part wants them."""
+        return params
 
     def init_client(self, origin: Weights) -> Tree:
         """The memory of a client that takes part for the first time."""
@@ -194,11 +198,38 @@ class Sharing(Part):
         "averaged: all parameters but those whose names begin with a private, frozen or owned prefix"
     )
 
+    def common(self, weights: Weights) -> Weights:
+        """What all clients receive: everything but the rows that belong to classes."""
+        return Weights({n: value for n, value in weights.params.items() if not self.is_owned(n)}, weights.buffers)
+
+    def delivered(self, weights: Weights, memory: Tree, classes: Tensor) -> Tree:
+        """What one client remembers, with the rows of its classes put in: nothing else of theirs ever reaches it."""
+        rows = {n: value[classes.to(value.device)] for n, value in weights.params.items() if self.is_owned(n)}
+        return {**memory, self.name: {**self._private(weights), **memory.get(self.name, {}), **rows}}
+
     def init_client(self, origin: Weights) -> Tree:
         return self._private(origin)
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        return self._private(local.weights), {}
+        sent = {n: local.weights.params[n] for n in local.client.trained if self.is_owned(n)}
+        return self._private(local.weights), sent
+
+    def collect(self, total: Tree, upload: Upload) -> Tree:
+        sent = upload.extras.get(self.name)
+        return {**total, str(len(total)): sent} if sent else total
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        """Returned rows take their places; of a class that several clients hold, their plain mean."""
+        if not total:
+            return server
+        params, sent = dict(server.weights.params), list(total.values())
+        for name in sent[0].keys() - {CLASSES}:
+            classes = torch.cat([one[CLASSES] for one in sent]).to(params[name].device)
+            rows = torch.cat([one[name] for one in sent]).to(params[name])
+            sums = torch.zeros_like(params[name]).index_add_(0, classes, rows)
+            owners = classes.bincount(minlength=len(sums)).view(-1, *[1] * (sums.dim() - 1))
+            params[name] = torch.where(owners > 0, sums / owners.clamp(min=1), params[name])
+        return server.with_params(params)
 
     def _private(self, weights: Weights) -> Tree:
         return {name: value for group in weights for name, value in group.items() if self.is_private(name)}
@@ -214,104 +245,3 @@ class Sharing(Part):
 
     def is_averaged(self, name: str) -> bool:
         return not (self.is_private(name) or self.is_frozen(name) or self.is_owned(name))
-
-
-SLOTS: dict[str, type[Part]] = {"objective": Term, "gradient": GradientRule, "server": ServerRule}
-"""The slots that hold any number of parts, and what goes into them."""
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """A federated algorithm: a choice of parts in named slots."""
-
-    objective: tuple[Term, ...]
-    combine: Combine
-    gradient: tuple[GradientRule, ...] = ()
-    server: tuple[ServerRule, ...] = ()
-    sharing: Sharing = field(default_factory=Sharing)
-    personalise: Personaliser | None = None
-
-    def __post_init__(self) -> None:
-        if not self.objective:
-            raise ConfigError("an algorithm needs at least one term in its objective, such as cross-entropy")
-        for slot, kind in SLOTS.items():
-            for part in getattr(self, slot):
-                if not isinstance(part, kind):
-                    raise ConfigError(
-                        f"the part '{part.name}' is no {kind.__name__} and cannot go into the slot '{slot}'"
-                    )
-        if all(term.closed_form for term in self.objective):
-            names = ", ".join(term.name for term in self.objective)
-            raise ConfigError(f"no term of the objective ({names}) looks at the data: add one, such as cross-entropy")
-        by_name: dict[str, Part] = {}
-        for part in self.every_part():
-            if part.stateful and by_name.setdefault(part.name, part) != part:
-                raise ConfigError(
-                    f"two different parts '{part.name}' would share one memory: give both the same fields or keep one"
-                )
-        for part in self.every_part():
-            part.check(self)
-
-    def every_part(self) -> Iterator[Part]:
-        """All parts, those that parts own included, in slot order."""
-
-        def walk(part: Part) -> Iterator[Part]:
-            yield part
-            for owned in part.nested():
-                yield from walk(owned)
-
-        tops = (*self.objective, *self.gradient, self.sharing, self.combine, *self.server)
-        for part in (*tops, self.personalise) if self.personalise else tops:
-            yield from walk(part)
-
-    @cached_property
-    def counts_steps(self) -> bool:
-        """Whether any part needs the effective number of local steps."""
-        return any(part.counts_steps for part in self.every_part())
-
-    def parts(self) -> dict[str, Part]:
-        """The parts by the name under which their state is kept; equal parts in two places are one."""
-        found: dict[str, Part] = {}
-        for part in self.every_part():
-            found.setdefault(part.name, part)
-        return found
-
-    def plus(self, *others: Algorithm | Part) -> Algorithm:
-        """This algorithm with more parts, each in its own slot, or with all that another algorithm adds.
-
-        Terms and rules are appended, but a loss of the labels takes the place of plain cross-entropy; a combine
-        rule, sharing or personaliser replaces the present one. Of another algorithm only what differs from FedAvg
-        is taken, so that
-        `fedprox(mu=0.1).plus(fedsam(rho=0.1), fedadam())` is FedProx with sharpness-aware steps and a server Adam.
-        """
-        result: Algorithm = self
-        for other in others:
-            for part in _differences(other) if isinstance(other, Algorithm) else (other,):
-                result = _put(result, part)
-        return result
-
-
-def _put(algorithm: Algorithm, part: Part) -> Algorithm:
-    for slot, kind in SLOTS.items():
-        if isinstance(part, kind):
-            present = getattr(algorithm, slot)
-            changes: dict[str, Any] = {slot: present if part in present else (*present, part)}
-            if isinstance(part, Term) and part.fits_labels and part not in present:
-                changes = {slot: (part, *(term for term in present if not term.is_plain))}
-            return replace(algorithm, **changes)
-    for slot, kind in (("combine", Combine), ("sharing", Sharing), ("personalise", Personaliser)):
-        if isinstance(part, kind):
-            changes = {slot: part}
-            return replace(algorithm, **changes)
-    raise ConfigError(f"'{part}' is no part of an algorithm")
-
-
-def _differences(algorithm: Algorithm) -> Iterator[Part]:
-    yield from (term for term in algorithm.objective if not term.is_plain)
-    yield from (*algorithm.gradient, *algorithm.server)
-    if not algorithm.combine.is_plain:
-        yield algorithm.combine
-    if algorithm.sharing != Sharing():
-        yield algorithm.sharing
-    if algorithm.personalise is not None:
-        yield algorithm.personalise

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import LocalData
 from fedra.core.draws import Draws
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
-from fedra.core.part import Algorithm, GradientFunction, GradientRule, Part
+from fedra.core.part import GradientFunction, GradientRule, Part
 from fedra.core.teachers import Outputs, look_up, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
@@ -74,9 +75,9 @@ def begin(
     """The client before its first step; one that takes part for the first time gets its parts' first memory."""
     origin = Weights(model.arrange(origin.params), model.arrange(origin.buffers))
     received, memory = model.arrange_tree(received), model.arrange_tree(memory)
+    sharing = algorithm.sharing
+    origin = with_own(origin, memory.get(sharing.name, sharing.init_client(origin)))
     memory = {name: part.init_client(origin) for name, part in algorithm.parts().items()} | memory
-    own = memory[algorithm.sharing.name]
-    origin = Weights(*({name: own.get(name, value) for name, value in group.items()} for group in origin))
     trained = tuple(name for name in origin.params if not algorithm.sharing.is_frozen(name))
     params = {name: model.format(value.clone()) for name, value in origin.params.items()}
     for name in trained:
@@ -86,6 +87,13 @@ def begin(
     return client, LocalState(
         params, tree.clone(origin.buffers), optimizer.init(moving), first_carried(algorithm, client)
     )
+
+
+def with_own(weights: Weights, own: Params) -> Weights:
+    """The weights with what is the client's own in its place: private parameters, and the rows of its classes."""
+    buffers = {name: own.get(name, value) for name, value in weights.buffers.items()}
+    mine = {name: value for name, value in own.items() if name not in buffers}
+    return Weights({**weights.params, **mine}, buffers)
 
 
 def first_carried(algorithm: Algorithm, client: Client) -> Tree:
@@ -166,7 +174,8 @@ def _figures(losses: list[Tensor], traces: list[Trace]) -> tuple[dict[str, float
 
 def init_server(algorithm: Algorithm, weights: Weights) -> Server:
     """The server before the first round."""
-    memory = {name: part.init_server(weights) for name, part in algorithm.parts().items()}
+    common = algorithm.sharing.common(weights)
+    memory = {name: part.init_server(common) for name, part in algorithm.parts().items()}
     return Server(weights, {name: value for name, value in memory.items() if value})
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import LocalData
 from fedra.core.model import Model, Output, Weights
-from fedra.core.part import Algorithm
 from fedra.core.view import Batch, Client
 from fedra.errors import ConfigError
 

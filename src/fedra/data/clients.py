@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedra.core.batches import Examples, Transform
+from fedra.core.ownership import Owners
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class PooledClients:
 
     def __getitem__(self, client: int) -> Examples:
         return self._examples(self.rows[client])
+
+    def labels(self, client: int) -> Tensor:
+        """The client's labels, without its inputs."""
+        return self.pool.targets[self.rows[client]]
 
     def joined(self, clients: Sequence[int]) -> Examples:
         return self._examples(torch.cat([self.rows[client] for client in clients]))
@@ -74,6 +79,10 @@ class OwnClients:
     def __getitem__(self, client: int) -> Examples:
         return self.examples[client]
 
+    def labels(self, client: int) -> Tensor:
+        """The client's labels."""
+        return self.examples[client].targets
+
     def joined(self, clients: Sequence[int]) -> Examples | None:
         own = [self.examples[client] for client in clients]
         transform = own[0].transform
@@ -91,3 +100,38 @@ class OwnClients:
         inputs = torch.cat([own.inputs for own in self.examples])
         targets = torch.cat([own.targets for own in self.examples])
         return OwnClients([Examples(inputs, targets, self.examples[0].transform)])
+
+
+@dataclass(frozen=True)
+class LocalLabels:
+    """Clients that number their own classes from zero; which classes of the federation those are, `owners` knows."""
+
+    clients: PooledClients | OwnClients
+    owners: Owners
+
+    @classmethod
+    def of(cls, clients: PooledClients | OwnClients, classes: int) -> LocalLabels:
+        """The clients with the classes that each of them holds."""
+        return cls(clients, Owners([torch.unique(clients.labels(c)) for c in range(len(clients))], classes))
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def size(self, client: int) -> int:
+        return self.clients.size(client)
+
+    def __getitem__(self, client: int) -> Examples:
+        own = self.clients[client]
+        return replace(own, targets=torch.searchsorted(self.owners.holdings[client], own.targets))
+
+    def joined(self, clients: Sequence[int]) -> Examples | None:
+        whole = self.clients.joined(clients)
+        if whole is None:
+            return None
+        pieces = whole.split(list(map(self.size, clients)))
+        holdings = (self.owners.holdings[client] for client in clients)
+        own = [torch.searchsorted(h, piece.targets) for h, piece in zip(holdings, pieces, strict=True)]
+        return replace(whole, targets=torch.cat(own))
+
+    def tensors(self) -> Iterable[Tensor]:
+        return self.clients.tensors()

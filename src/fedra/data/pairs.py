@@ -42,7 +42,9 @@ def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pa
 
 def alternating(genuine: Tensor, impostor: Tensor) -> Pairs:
     """Pairs (P, 2) of both kinds, in turn as far as they go, so that each of the ten folds has its share of both."""
-    order = torch.cat([torch.arange(len(kind)) / max(len(kind), 1) for kind in (genuine, impostor)]).argsort(stable=True)
+    order = torch.cat([torch.arange(len(kind)) / max(len(kind), 1) for kind in (genuine, impostor)]).argsort(
+        stable=True
+    )
     rows = torch.cat([genuine, impostor])[order]
     same = (torch.arange(len(rows)) < len(genuine))[order]
     return Pairs(rows[:, 0].contiguous(), rows[:, 1].contiguous(), same, torch.arange(len(rows)) * FOLDS // len(rows))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples, Schedule
 from fedra.core.compiling import refuse_without_compiler
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
-from fedra.core.part import Algorithm
 from fedra.core.precision import build_precision
 from fedra.core.random import key
 from fedra.data import DATASETS, Dataset, load, transform_for
-from fedra.data.clients import PooledClients
+from fedra.data.clients import LocalLabels, OwnClients, PooledClients
 from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError
 from fedra.evaluation.personalised import personal_job
@@ -60,10 +60,19 @@ def build(config: Config) -> Built:
     parts = split_dataset(config, dataset)
     module = build_module(config, dataset)
     clients = PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts)
-    test = Examples(dataset.test.inputs, dataset.test.targets, transform).kept()
+    known = dataset.known_test
+    test = Examples(known.inputs, known.targets, transform).kept() if len(known) else None
     model = Model(module, device, precision, config.compile)
     job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test)
-    return Built(together(job, clients) if is_centralised(config) else job, dataset)
+    return Built(together(job, clients) if is_centralised(config) else with_owners(job, clients), dataset)
+
+
+def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
+    """The job with every client's classes numbered for itself, where classes belong to clients."""
+    if not job.algorithm.sharing.owned:
+        return job
+    local = LocalLabels.of(clients, job.classes)
+    return replace(job, clients=local, owners=local.owners)
 
 
 def local_training(section: configuration.Local, rounds: int) -> LocalTraining:

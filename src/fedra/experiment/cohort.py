@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from fedra.core import tree
 from fedra.core.job import Clients, Job
 from fedra.core.model import Weights
+from fedra.core.part import Sharing
 from fedra.core.random import generator
 from fedra.core.round import broadcast, first_carried, last_words
 from fedra.core.tree import Params
@@ -103,15 +104,22 @@ class Expected:
         received = model.arrange_tree(broadcast(algorithm, server))
         memory = {name: part.init_client(origin) for name, part in algorithm.parts().items()}
         counts = torch.ones(job.classes, dtype=torch.long, device=model.device)
-        client = Client(
-            origin, received, memory, job.classes, tuple(origin.params), counts, job.local.at(0), job.population
-        )
+        trained = tuple(name for name in origin.params if not algorithm.sharing.is_frozen(name))
+        client = Client(origin, received, memory, job.classes, trained, counts, job.local.at(0), job.population)
         _, extras = last_words(algorithm, Local(client, origin, 1, first_carried(algorithm, client)))
         return cls(
             {name: value.shape for name, value in origin.params.items() if averaged(name)},
             {name: value.shape for name, value in origin.buffers.items() if averaged(name)},
             {path: value.shape for path, value in tree.flatten(extras).items()},
         )
+
+    def holding(self, classes: int) -> Expected:
+        """The same of a client that holds so many classes: of parameters that belong to classes it sends its rows."""
+        rows = {
+            path: torch.Size((classes, *shape[1:])) if path.startswith(f"{Sharing.name}|") else shape
+            for path, shape in self.extras.items()
+        }
+        return replace(self, extras=rows)
 
 
 def refusals(uploads: Uploads, expected: Expected) -> list[str | None]:

@@ -28,6 +28,7 @@ FILES = (
     "personalised.jsonl",
     "embeddings-test.safetensors",
     "embeddings-train.safetensors",
+    "threshold.json",
 )
 FOLDERS = ("checkpoint", "tensorboard")
 

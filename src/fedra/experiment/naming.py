@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, get_args
 
 from fedra.algorithms import ALGORITHMS
-from fedra.core.part import KNOWN, Algorithm, Part
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import KNOWN, Part
 from fedra.core.rates import SCHEDULES, RateSchedule
 from fedra.errors import ConfigError, FedraError, nearest
 from fedra.experiment import config as configuration
@@ -113,6 +114,12 @@ def _loss(value: str | Mapping[str, Any], where: str) -> AngularLoss:
 
 def read_loss(word: str) -> AngularLoss:
     """The margin loss that one word names with its fields: `arcface:margin=0.4,scale=32`."""
+    name, settings = read_word(word)
+    return _loss({**settings, "name": name}, word)
+
+
+def read_word(word: str) -> tuple[str, dict[str, Any]]:
+    """A name and its fields in one word: `arcface:margin=0.4,scale=32`."""
     name, _, rest = word.partition(":")
     settings = {}
     for pair in rest.split(",") if rest else ():
@@ -120,7 +127,7 @@ def read_loss(word: str) -> AngularLoss:
         if not equals:
             raise ConfigError(f"'{pair}' in '{word}' is not of the form field=value, such as arcface:margin=0.4")
         settings[field.strip()] = parse_value(text.strip())
-    return _loss({**settings, "name": name}, word)
+    return name, settings
 
 
 def _name(value: str | Mapping[str, Any], where: str, sentence: str = NAMED_PART) -> str:

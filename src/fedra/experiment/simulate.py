@@ -12,16 +12,16 @@ from rich.console import Console
 from torch import nn
 from torch.utils.data import Dataset as TorchDataset
 
+from fedra.core.algorithm import Algorithm
 from fedra.core.compiling import refuse_without_compiler
 from fedra.core.job import Job
 from fedra.core.model import Model
-from fedra.core.part import Algorithm
 from fedra.core.precision import PrecisionName, build_precision
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError
 from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
-from fedra.experiment.build import build_runner, local_training
+from fedra.experiment.build import build_runner, local_training, with_owners
 from fedra.experiment.centralised import is_centralised, notice, ticks, together, watched
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.own_data import Pair, classes_of, examples_of
@@ -91,6 +91,8 @@ def simulate(
     if is_centralised(checked):
         tell(console, notice(checked))
         job = together(job, data)
+    else:
+        job = with_owners(job, data)
     plan = Plan(rounds, CohortRule(fraction), traffic=not is_centralised(checked))
     checked = choose_runner(checked, job, console)
     result = _simulate(job, plan, partial(build_runner, checked), console)

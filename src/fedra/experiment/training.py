@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -126,11 +127,10 @@ def _train(
         received = broadcast(job.algorithm, state.server)
         for observer in plan.observers:
             observer.begin()
-        results = runner.train(
-            state.round, state.server.weights, received, present, lambda client: state.memory.get(client, {})
-        )
+        common = job.algorithm.sharing.common(state.server.weights)
+        results = runner.train(state.round, common, received, present, partial(_remembered, job, state))
         for some in results:
-            reasons = refusals(some.uploads, expected)
+            reasons = refusals(some.uploads, expected.holding(job.classes_of(some.clients[0])))
             taken = [place for place, reason in enumerate(reasons) if reason is None]
             told = _figures(some.uploads)
             for place, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
@@ -139,7 +139,7 @@ def _train(
                 for observer in plan.observers if reason is None else ():
                     lines[-1] |= observer.upload(client, some.uploads[place], state.server)
             if taken:
-                fold.add_stack(some.uploads.picked(taken))
+                fold.add_stack(job.addressed([some.clients[place] for place in taken], some.uploads.picked(taken)))
             memory |= {some.clients[place]: some.memories[place] for place in taken}
             examples += sum(some.uploads.examples[place] for place in taken) * job.local.schedule.epochs
         if plan.faults.enough(fold.uploads, len(cohort)):
@@ -150,6 +150,10 @@ def _train(
             return server, {c: m for c, m in memory.items() if m}, failed + lines, examples
         failed += lines
     raise RunFailed(_under_quorum(plan.faults, state.round, failed))
+
+
+def _remembered(job: Job, state: State, client: int) -> Tree:
+    return job.remembered(client, state.server.weights, state.memory.get(client, {}))
 
 
 def _line(
@@ -174,10 +178,11 @@ def _metrics(
 ) -> dict[str, Any]:
     taken = [line for line in lines if "dropped" not in line]
     examples = sum(line["examples"] for line in taken)
-    down = sum(
-        tree.size_in_bytes(part)
-        for part in (state.server.weights.params, state.server.weights.buffers, broadcast(job.algorithm, state.server))
-    )
+    common, received = job.algorithm.sharing.common(state.server.weights), broadcast(job.algorithm, state.server)
+    down = sum(tree.size_in_bytes(part) for part in (common.params, common.buffers, received)) * len(lines)
+    if job.owners is not None:
+        owned = {n: v for n, v in state.server.weights.params.items() if job.algorithm.sharing.is_owned(n)}
+        down += tree.size_in_bytes(owned) // job.classes * sum(job.classes_of(line["client"]) for line in lines)
     return {
         "round": state.round + 1,
         "accuracy": None if counts is None else counts.accuracy,
@@ -186,7 +191,7 @@ def _metrics(
         "clients": len(taken),
         "dropped": len(lines) - len(taken),
         "bytes_up": sum(line["bytes_up"] for line in lines if "bytes_up" in line),
-        "bytes_down": down * len(lines),
+        "bytes_down": down,
     }
 
 

@@ -77,7 +77,7 @@ def _register(name: str, counts: tuple[int, int, int, int], about: str, size: tu
             body["dropout"] = nn.Dropout(dropout)
         body["embedding"] = nn.Linear(8 * width * high * wide, embedding)
         body["features"] = with_fixed_scale(normaliser.vectors(embedding))
-        return Recogniser(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes))
+        return Recogniser(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
 
     iresnet.__doc__ = f"""{about}
 

@@ -95,7 +95,7 @@ def recogniser(body: OrderedDict[str, nn.Module], embedding: int, classes: int) 
     """The body with He's weights and a linear head."""
     whole = nn.Sequential(body)
     initialise_convolutions(whole)
-    return Recogniser(whole, nn.Linear(embedding, classes))
+    return Recogniser(whole, nn.Linear(embedding, classes, bias=False))
 
 
 @MODELS.add("mobilefacenet")

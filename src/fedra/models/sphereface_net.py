@@ -47,7 +47,7 @@ def _register(depth: int, counts: tuple[int, int, int, int], weights: str) -> No
         high, wide = halved(height, across, len(counts))
         body["flatten"] = nn.Flatten()
         body["embedding"] = nn.Linear(channels * high * wide, embedding)
-        return Recogniser(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes))
+        return Recogniser(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
 
     sphere.__doc__ = f"""SphereFace's network of {depth} layers (Liu et al. 2017): {weights} weights before the head.
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedra.core import tree
-from fedra.core.part import Algorithm, GradientFunction, GradientRule, Part, Term
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import GradientFunction, GradientRule, Part, Term
 from fedra.core.portions import portions
 from fedra.core.tree import Params
 from fedra.core.view import View

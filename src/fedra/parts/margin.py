@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, Population, Server, Upload, View
+from fedra.errors import ConfigError
 from fedra.losses import ArcFace
 from fedra.losses.base import AngularLoss
 from fedra.registry import Strength
+
+HEAD = "head.weight"
+"""The head's rows, one for each class."""
 
 SPREAD = 0.01
 """Standard deviation of the class vectors at the start, as in FedArc's public code."""
@@ -53,9 +60,13 @@ class MarginSoftmax(Term):
     def init_client(self, origin: Weights) -> Tree:
         return self._state(origin, private=True)
 
+    def vectors(self, params: Params) -> Tensor:
+        """The class vectors that features are compared with."""
+        return params[f"{self.name}.vectors"]
+
     def _state(self, weights: Weights, private: bool) -> Params:
         """The state before the first round: what stays with a client, or the rest."""
-        vectors = weights.params[f"{self.name}.vectors"]
+        vectors = self.vectors(weights.params)
         state = self.margin.init_state(vectors)
         return {n: value.to(vectors) for n, value in state.items() if (n in self.margin.private) is private}
 
@@ -70,7 +81,8 @@ class MarginSoftmax(Term):
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         own = {name.partition(".")[2]: value for name, value in params.items() if name.startswith(f"{self.name}.")}
-        vectors, batch = own.pop("vectors"), view.batch
+        own.pop("vectors", None)
+        vectors, batch = self.vectors(params), view.batch
         state, drawn = view.carried.get(self.name, {}), batch.drawn.get(self.name, {})
         losses, after = self.margin.step(
             output.features, vectors, batch.targets, state, mask=batch.mask, learned=own, drawn=drawn
@@ -98,3 +110,46 @@ class MarginSoftmax(Term):
         if not total["sum"]:
             return server
         return server.with_memory(self.name, tree.scale(total["sum"], 1 / total["examples"]) | total["largest"])
+
+
+@dataclass(frozen=True)
+class MarginHead(MarginSoftmax):
+    """A margin loss on the rows of the model's own head in place of cross-entropy, as face recognisers are trained."""
+
+    weight: Strength = 1.0
+    fits_labels: ClassVar[bool] = True
+    moves_head: ClassVar[bool] = True
+    formula: ClassVar[str] = "weight * mean_i L_margin(cos(f_i, W_c), y_i)   (W = the head's rows)"
+
+    def check(self, algorithm: Algorithm) -> None:
+        some = torch.eye(3)
+        if algorithm.sharing.is_owned(HEAD) and (self.margin.init_state(some) or self.margin.init_learned(some)):
+            raise ConfigError(
+                f"the loss {type(self.margin).__name__} keeps or learns numbers beside the class embeddings, which do "
+                "not go with rows that belong to clients: choose one without, such as cosface or arcface"
+            )
+
+    def init_params(self, features: int, classes: int, draw: torch.Generator) -> Params:
+        return self.margin.init_learned(torch.empty(classes, features))
+
+    def init_server(self, weights: Weights) -> Tree:
+        return super().init_server(weights) if HEAD in weights.params else {}
+
+    def vectors(self, params: Params) -> Tensor:
+        return params[HEAD]
+
+
+@dataclass(frozen=True)
+class PositiveHinge(Term):
+    """Pulls features within an angle of their class's row and never pushes: for clients of one class alone.
+
+    FedAwS (Yu et al., ICML 2020) and FedFace (Aggarwal et al., 2021): the pushing is the server's.
+    """
+
+    closeness: Annotated[float, Field(gt=-1, le=1)] = 0.9
+    fits_labels: ClassVar[bool] = True
+    formula: ClassVar[str] = "mean_i relu(closeness - cos(f_i, W_{y_i}))^2"
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        likeness = F.cosine_similarity(output.features, params[HEAD][view.batch.targets])
+        return view.batch.mean(torch.relu(self.closeness - likeness).square())

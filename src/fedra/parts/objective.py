@@ -149,6 +149,8 @@ class ControlTerm(Term, abstract=True):
         mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
         ratio = self.ratio(view.client)
         for name, slope in gradient.items():
+            if name not in mean:  # a row that belongs to a class has no mean direction
+                continue
             slope.sub_(own[name])
             if isinstance(ratio, Tensor):  # a stack of clients, each with a ratio of its own
                 slope.add_(mean[name] / ratio)

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from fedra.core.part import Algorithm, Personaliser, Sharing
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import Personaliser, Sharing
 from fedra.parts.gradient import Scope
 
 

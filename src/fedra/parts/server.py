@@ -28,11 +28,10 @@ class ServerSgd(ServerRule):
         return {"velocity": tree.zeros_like(weights.params)}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
-        start = before.weights.params
-        velocity = tree.add(
-            tree.subtract(server.weights.params, start), before.memory[self.name]["velocity"], self.momentum
-        )
-        moved = server.with_params(tree.add(start, velocity, self.lr))
+        past = before.memory[self.name]["velocity"]
+        start = tree.select(before.weights.params, past)
+        velocity = tree.add(tree.subtract(tree.select(server.weights.params, past), start), past, self.momentum)
+        moved = server.with_params(server.weights.params | tree.add(start, velocity, self.lr))
         return moved.with_memory(self.name, {"velocity": velocity})
 
 
@@ -52,12 +51,13 @@ class AdaptiveServer(ServerRule, abstract=True):
         return {"mean": tree.zeros_like(weights.params), "square": squares}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
-        start, memory = before.weights.params, before.memory[self.name]
-        change = tree.subtract(server.weights.params, start)
+        memory = before.memory[self.name]
+        start = tree.select(before.weights.params, memory["mean"])
+        change = tree.subtract(tree.select(server.weights.params, start), start)
         mean = tree.add(tree.scale(memory["mean"], self.beta1), change, 1 - self.beta1)
         square: Params = {n: self.squares(memory["square"][n], v.square()) for n, v in change.items()}
         step = {n: value / (square[n].sqrt() + self.tau) for n, value in mean.items()}
-        moved = server.with_params(tree.add(start, step, self.lr))
+        moved = server.with_params(server.weights.params | tree.add(start, step, self.lr))
         return moved.with_memory(self.name, {"mean": mean, "square": square})
 
 

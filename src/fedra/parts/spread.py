@@ -16,11 +16,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
 from fedra.core.ownership import Owners
-from fedra.core.part import Algorithm, Part, ServerRule
+from fedra.core.part import Part, ServerRule
 from fedra.core.random import generator
-from fedra.core.tree import Tree
+from fedra.core.tree import Params, Tree
 from fedra.core.view import Population, Server
 from fedra.errors import ConfigError
 from fedra.losses.base import ScaledLoss
@@ -181,7 +182,7 @@ class SpreadOut(ServerRule):
             )
 
     def init_server(self, weights: Weights) -> Tree:
-        return {"rounds": torch.zeros(1, dtype=torch.int64)}
+        return {"rounds": next(iter(weights.params.values())).new_zeros(1)}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
         assert population.owners is not None, "owned rows have owners"
@@ -198,6 +199,18 @@ class SpreadOut(ServerRule):
             rows = server.weights.params[self.rows].index_copy(0, moved, rows)
         result = server.with_params({**server.weights.params, self.rows: rows})
         return result.with_memory(self.name, {"rounds": done + 1})
+
+
+@dataclass(frozen=True)
+class UnitRows(ServerRule):
+    """The class embeddings begin as random directions of length one, nearly orthogonal in high dimension."""
+
+    rows: str = "head.weight"
+    formula: ClassVar[str] = "W_c = g / ||g||,  g ~ N(0, I)"
+
+    def init_weights(self, params: Params, draw: torch.Generator) -> Params:
+        start = torch.randn(params[self.rows].shape, generator=draw).to(params[self.rows])
+        return {**params, self.rows: F.normalize(start, dim=1)}
 
 
 def blocks(rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Iterator[Block]:
@@ -217,4 +230,6 @@ def through_normalisation(gradient: Tensor, rows: Tensor) -> Tensor:
     """A gradient at unit vectors as one at the rows themselves: (I - u u^T) g / ||W||."""
     lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-12)
     unit = rows / lengths
-    return (gradient - (gradient * unit).sum(dim=1, keepdim=True) * unit) / lengths
+    along = (gradient * unit).sum(dim=1, keepdim=True)
+    turned: Tensor = (gradient - along * unit) / lengths
+    return turned

@@ -20,6 +20,7 @@ from fedra.core import tree
 from fedra.core.batches import Examples, Schedule
 from fedra.core.job import Clients, Job
 from fedra.core.model import Model, Weights
+from fedra.core.ownership import Owners
 from fedra.core.random import key
 from fedra.core.round import broadcast, init_server
 from fedra.core.tree import Tree
@@ -88,7 +89,8 @@ class Trial:
         model = Model(copy.deepcopy(job.model.module), job.model.device, job.model.precision)
         local = replace(job.local, schedule=replace(job.local.schedule, epochs=1))
         seed = key(job.seed, "calibration")
-        self.job = replace(job, model=model, clients=clients, local=local, seed=seed, test=None)
+        owners = job.owners and Owners([job.owners.holdings[client] for client in clients.chosen], job.classes)
+        self.job = replace(job, model=model, clients=clients, local=local, seed=seed, test=None, owners=owners)
         self.clients, self.compiled = len(clients), job.model.compiled  # to compile would take longer than the trial
         steps = [job.local.schedule.steps(job.clients.size(client)) for client in range(len(job.clients))]
         self._steps = statistics.fmean(steps)
@@ -148,9 +150,13 @@ class Trial:
         return tree.size_in_bytes({"memory": result.memory, **_sent(result)})
 
     def _round(self, runner: Runner, round: int, clients: Sequence[int], memories: dict[int, Tree]) -> list[Result]:
-        received = broadcast(self.job.algorithm, self._server)
-        trained = runner.train(round, self._server.weights, received, clients, lambda client: memories.get(client, {}))
-        return list(one_by_one(trained))
+        job, weights = self.job, self._server.weights
+        received, common = broadcast(job.algorithm, self._server), job.algorithm.sharing.common(weights)
+
+        def remembered(client: int) -> Tree:
+            return job.remembered(client, weights, memories.get(client, {}))
+
+        return list(one_by_one(runner.train(round, common, received, clients, remembered)))
 
     def _seconds(self, runner: Runner, clients: Sequence[int]) -> float:
         started = time.perf_counter()

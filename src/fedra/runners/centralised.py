@@ -13,11 +13,12 @@ import torch
 from pydantic import Field
 
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job, LocalTraining, run_client
 from fedra.core.model import Weights
 from fedra.core.optimizer import Optimizer
-from fedra.core.part import Algorithm, Part
+from fedra.core.part import Part
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
 from fedra.runners.base import Result, Runner, threads
@@ -99,7 +100,7 @@ def refuse_federated_parts(algorithm: Algorithm) -> None:
 def _reason(part: Part, algorithm: Algorithm) -> str | None:
     kind = type(part)
     if part == algorithm.sharing:
-        return "keeps parameters with clients" if algorithm.sharing.private else None
+        return "keeps parameters with clients" if algorithm.sharing.private or algorithm.sharing.owned else None
     if part == algorithm.combine:
         return None if algorithm.combine.is_plain else "joins the uploads of many clients"
     if part == algorithm.personalise:

@@ -42,15 +42,16 @@ def _without_tensors(pickler: Any) -> Any:
         def __init__(self, file: io.BytesIO, arrays: list[np.ndarray]) -> None:
             super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
             self._arrays = arrays
-            self._seen: dict[int, int] = {}
+            self._seen: dict[int, tuple[int, Tensor]] = {}
 
         def persistent_id(self, thing: Any) -> int | None:
             if not _is_plain(thing):
                 return None
             if id(thing) not in self._seen:
-                self._seen[id(thing)] = len(self._arrays)
+                # The tensor is kept with its place: a passing one's number would soon be another's.
+                self._seen[id(thing)] = len(self._arrays), thing
                 self._arrays.append(thing.detach().contiguous().numpy())
-            return self._seen[id(thing)]
+            return self._seen[id(thing)][0]
 
     return WithoutTensors
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import warnings
@@ -159,10 +160,11 @@ def _connect(ray: Any, address: str | None, cpus: int) -> bool:
     before = signal.getsignal(signal.SIGTERM)
     quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
     try:
+        _knock(address)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves /dev/null open
             ray.init(address or "local", **quiet, **size)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         where = "on this machine" if address is None else f"at runner.address = {address!r}"
         raise ConfigError(f"there is no Ray to be had {where} ({reason}): check the address, or leave it out") from None
@@ -170,6 +172,13 @@ def _connect(ray: Any, address: str | None, cpus: int) -> bool:
         if main:
             signal.signal(signal.SIGTERM, before)  # what SIGTERM does is the run's to say, not Ray's
     return True
+
+
+def _knock(address: str | None) -> None:
+    """Fail at once where nobody listens: Ray itself would go on trying for minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _workers(resources: dict[str, float], asked: int | None, threads: int, gpus: float) -> int:

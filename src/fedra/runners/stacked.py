@@ -92,7 +92,8 @@ class StackedRunner:
         inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
         weights = WEIGHT_COPIES * size_in_bytes(origin._asdict())
         data = len(examples) * inputs[0].nbytes
-        return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, origin, inputs))))
+        whole = Weights({**job.model.weights().params, **origin.params}, origin.buffers)
+        return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, whole, inputs))))
 
 
 def _threads(clients: int, origin: Weights) -> int:

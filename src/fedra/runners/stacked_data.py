@@ -81,9 +81,9 @@ class StackedData:
         }
         for row, size in enumerate(self.examples):
             self.sizes[row, : self.steps[row]] = lengths[size]
-        whole = job.clients.joined(self.clients)
+        whole, classes = job.clients.joined(self.clients), max(map(job.classes_of, self.clients))
         targets = whole.targets if whole else torch.cat([job.clients[client].targets for client in self.clients])
-        self.label_counts = _label_counts(self.clients, self.examples, targets, job.classes).to(self._device)
+        self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
         draws = any(type(part).draw is not Part.draw for part in job.algorithm.parts().values())
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
         self._active = (self.sizes > 0).sum(axis=0).tolist()
@@ -168,7 +168,7 @@ class Drawn:
     def __init__(self, job: Job, round: int, clients: Sequence[int], own: Sequence[Examples] | None) -> None:
         own = own or [job.clients[client] for client in clients]
         self._batches = [
-            iter(LocalData(one, job.model, job.local.schedule, job.classes, job.seed, round, client))
+            iter(LocalData(one, job.model, job.local.schedule, job.classes_of(client), job.seed, round, client))
             for client, one in zip(clients, own, strict=True)
         ]
 

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
-from fedra.core.part import Algorithm, Part, Sharing
-from fedra.core.round import first_carried, nest
+from fedra.core.part import Part, Sharing
+from fedra.core.round import first_carried, nest, with_own
 from fedra.core.teachers import Outputs, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
@@ -49,13 +50,15 @@ class Common:
     @classmethod
     def of(cls, job: Job, round: int, origin: Weights, received: Tree) -> Common:
         """The round's common ground; `origin` and `received` are arranged for the model."""
-        trained = tuple(name for name in origin.params if not job.algorithm.sharing.is_frozen(name))
+        sharing = job.algorithm.sharing
+        names = (*origin.params, *(name for name in job.model.names if sharing.is_owned(name)))
+        trained = tuple(name for name in names if not sharing.is_frozen(name))
         optimizer, mixes = job.local.at(round), mixes_examples(job.model.module)
         return cls(job.algorithm, job.model, optimizer, origin, received, trained, job.population, mixes)
 
     def client(self, own: Tree, memory: Tree, examples: int) -> Client:
         """One client of the stack: inside vmap, or its slice after training."""
-        origin = _replaced(self.origin, own["private"])
+        origin = with_own(self.origin, own["private"])
         counts = own["label_counts"]
         return Client(origin, self.received, memory, examples, self.trained, counts, self.optimizer, self.population)
 
@@ -116,13 +119,19 @@ def begin(common: Common, data: StackedData, memories: Sequence[Tree]) -> Tree:
     """The stacked clients before their first step: everything that is a client's own."""
     count, algorithm = len(data.clients), common.algorithm
     parts = algorithm.parts()
-    first = {name: part.init_client(common.origin) for name, part in parts.items()}
+
+    def first(own: Params) -> Tree:
+        return {name: part.init_client(with_own(common.origin, own)) for name, part in parts.items()}
+
+    sharing = algorithm.sharing
+    alike = {} if sharing.owned else first({})
     memory: Tree = {name: {} for name in parts}
-    if any(first.values()) or any(memories):
-        known = [{**first, **common.model.arrange_tree(own)} for own in memories]
+    if any(alike.values()) or any(memories):
+        kept = [common.model.arrange_tree(own) for own in memories]
+        known = [{**(alike or first(own.get(sharing.name, {}))), **own} for own in kept]
         memory |= stack.together(known, "remembers", "init_client")
     private = memory[algorithm.sharing.name]
-    start = _replaced(common.origin, private)
+    start = with_own(common.origin, private)
     own = {
         "params": {name: stack.repeated(start.params[name], count, name in private) for name in common.trained},
         "buffers": {name: stack.repeated(value, count, name in private) for name, value in start.buffers.items()},
@@ -220,7 +229,7 @@ def finish(common: Common, data: StackedData, own: Tree, figures: Figures) -> tu
     spoken = list(_last_words(common, data, own))
     # From here on the stack of weights is the stack of changes: no second one is made.
     for name, value in own["params"].items():
-        value.sub_(own["private"].get(name, common.origin.params[name]))
+        value.sub_(own["private"][name] if name in own["private"] else common.origin.params[name])
     averaged = common.algorithm.sharing.is_averaged
     delta = {name: value for name, value in own["params"].items() if averaged(name)}
     buffers = {name: value for name, value in own["buffers"].items() if averaged(name)}
@@ -264,8 +273,3 @@ def _speaks(part: Part, memory: Tree) -> bool:
     """Whether the part has anything to remember or to send; sharing has only with private parameters."""
     overridden = type(part).finish_client is not Part.finish_client
     return bool(memory) or (overridden and not isinstance(part, Sharing))
-
-
-def _replaced(weights: Weights, own: Params) -> Weights:
-    """The weights with what is the client's own in its place."""
-    return Weights(*({name: own.get(name, value) for name, value in group.items()} for group in weights))

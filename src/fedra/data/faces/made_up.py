@@ -47,11 +47,12 @@ class MadeUpFaces:
             for start in range(0, len(which), BATCH):
                 some = which[start : start + BATCH]
                 end = start + len(some)
-                images[start:end], points[start:end] = self._batch(some, pixels, place)
+                images[start:end], points[start:end] = self.batch(some, pixels, place)
                 bar.advance(len(some))
         return images, points
 
-    def _batch(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
+    def batch(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
+        """The same for a few images, all at once."""
         draws = [shot_draws(self.seed, self.kind, *one, pixels) for one in which]
         numbers, background, grain = (torch.stack(part) for part in zip(*draws, strict=True))
         knobs = {name: self.knobs.get(name, 1.0) for name in KNOBS}

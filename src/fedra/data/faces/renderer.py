@@ -84,7 +84,9 @@ def landmarks(person: Drawn, shot: Drawn, placement: Placement) -> Tensor:
     Those at the image's left come first. A point is found where its place on the frontal face maps back to itself.
     """
     nose_x, smile = _nose_x(shot), _mouth_bend(shot)
-    wanted_x = torch.cat([-person.eye_x, person.eye_x, nose_x, -_mouth_half(person, shot), _mouth_half(person, shot)], 1)
+    wanted_x = torch.cat(
+        [-person.eye_x, person.eye_x, nose_x, -_mouth_half(person, shot), _mouth_half(person, shot)], 1
+    )
     corner = person.mouth_y + smile
     wanted_y = torch.cat([person.eye_y, person.eye_y, person.nose_y, corner, corner], 1)
     x, y = wanted_x.clone(), wanted_y.clone()

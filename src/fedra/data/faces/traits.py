@@ -22,7 +22,7 @@ Knobs = Mapping[str, float]
 KNOBS = ("pose", "light", "expression", "occlusion", "background", "noise")
 
 TRAITS: dict[str, tuple[float, float]] = {
-    "eye_x": (0.315, 0.045),
+    "eye_x": (0.315, 0.055),
     "eye_y": (-0.08, 0.04),
     "eye_width": (0.115, 0.03),
     "eye_height": (0.058, 0.02),
@@ -34,10 +34,10 @@ TRAITS: dict[str, tuple[float, float]] = {
     "brow_width": (0.17, 0.04),
     "brow_thickness": (0.032, 0.017),
     "brow_tilt": (0.0, 0.3),
-    "nose_y": (0.28, 0.07),
+    "nose_y": (0.28, 0.09),
     "nose_width": (0.11, 0.04),
     "nose_bridge": (0.5, 0.5),
-    "mouth_y": (0.645, 0.05),
+    "mouth_y": (0.645, 0.06),
     "mouth_width": (0.26, 0.065),
     "lip_thickness": (0.055, 0.028),
     "lip_red": (0.5, 0.5),
@@ -59,7 +59,7 @@ TRAITS: dict[str, tuple[float, float]] = {
 }
 
 CIRCUMSTANCES: dict[str, tuple[float, float, str]] = {
-    "yaw": (0.0, 0.55, "pose"),
+    "yaw": (0.0, 0.45, "pose"),
     "pitch": (0.0, 0.3, "pose"),
     "roll": (0.0, 0.12, "pose"),
     "zoom": (0.0, 0.1, "pose"),
@@ -68,7 +68,7 @@ CIRCUMSTANCES: dict[str, tuple[float, float, str]] = {
     "light_x": (0.0, 1.2, "light"),
     "light_y": (-0.3, 0.8, "light"),
     "contrast": (0.5, 0.35, "light"),
-    "exposure": (0.0, 0.55, "light"),
+    "exposure": (0.0, 0.5, "light"),
     "warmth": (0.0, 0.25, "light"),
     "tint": (0.0, 0.15, "light"),
     "smile": (0.3, 1.0, "expression"),
@@ -85,8 +85,8 @@ CIRCUMSTANCES: dict[str, tuple[float, float, str]] = {
     "clothes_tone": (0.5, 0.5, "background"),
     "clothes_red": (0.5, 0.5, "background"),
     "hair_shade": (0.0, 0.35, "light"),
-    "blur": (0.2, 1.0, "noise"),
-    "grain": (0.03, 0.03, "noise"),
+    "blur": (0.1, 0.9, "noise"),
+    "grain": (0.025, 0.025, "noise"),
 }
 COARSE = 6
 """Cells a side of the background's pattern."""

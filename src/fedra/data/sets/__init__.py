@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
-from fedra.data.sets import cifar, cinic, digits, folder, medmnist, mnist, svhn, synthetic
+from fedra.data.sets import (
+    cifar,
+    cinic,
+    digits,
+    faces,
+    folder,
+    medmnist,
+    mnist,
+    packed_faces,
+    svhn,
+    synthetic,
+    synthetic_faces,
+)
 
-__all__ = ["cifar", "cinic", "digits", "folder", "medmnist", "mnist", "svhn", "synthetic"]
+__all__ = [
+    "cifar",
+    "cinic",
+    "digits",
+    "faces",
+    "folder",
+    "medmnist",
+    "mnist",
+    "packed_faces",
+    "svhn",
+    "synthetic",
+    "synthetic_faces",
+]

@@ -1,0 +1,1 @@
+"""From photographs to names: detection, alignment, galleries of templates, verification and identification."""

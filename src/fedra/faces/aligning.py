@@ -1,0 +1,151 @@
+"""A tree of photographs made a tree of aligned crops: resumable, and no file is ever lost or half written."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from fedra.data.decoding import Bytes
+from fedra.errors import ConfigError, DataError
+from fedra.experiment.progress import steps
+from fedra.faces.alignment import align_face
+from fedra.faces.detection import Detector, main_face
+from fedra.faces.landmarks import TEMPLATE_SIDE, template
+from fedra.faces.photographs import photographs_in, read_photograph
+from fedra.writing import write_atomically
+
+Format = Literal["jpg", "png"]
+SKIPPED = "skipped.csv"
+QUALITY = 95
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many crops were made, how many were there before, and why photographs were skipped, by their paths."""
+
+    made: int
+    there: int
+    skipped: dict[str, str]
+
+
+class _Skip(Exception):
+    """A photograph of which no crop is made, and why."""
+
+
+def align_folder(
+    source: Path,
+    target: Path,
+    detector: Detector,
+    *,
+    size: int = TEMPLATE_SIDE,
+    format: Format = "jpg",
+    force: bool = False,
+    console: Console | None = None,
+) -> Outcome:
+    """Align the main face of every photograph under `source` into the same place under `target`.
+
+    A crop carries the mark of its photograph, detector and size: one that is there already is not made again, and any
+    other file in its place stays unless `force`. Photographs without a crop are listed in target/skipped.csv.
+    """
+    _check_apart(source, target)
+    template(size)  # refuses a senseless size before any work
+    photographs = photographs_in(source)
+    if not photographs:
+        raise DataError(f"there are no photographs under '{source}': check the path")
+    made, there, skipped = 0, 0, dict[str, str]()
+    owners: dict[Path, Path] = {}
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        with steps(console, f"aligning {source}", len(photographs)) as done:
+            for photograph in photographs:
+                place = photograph.relative_to(source)
+                crop = (target / place).with_suffix(f".{format}")
+                try:
+                    if owners.setdefault(crop, place) != place:
+                        raise _Skip(f"'{owners[crop]}' has the same name but for its ending: rename one of them")
+                    fresh = _align(photograph, crop, detector, size, force)
+                    made, there = made + fresh, there + (not fresh)
+                except _Skip as reason:
+                    skipped[str(place)] = str(reason)
+                done(1)
+    finally:
+        _write_skipped(target / SKIPPED, skipped)
+    return Outcome(made, there, skipped)
+
+
+def _check_apart(source: Path, target: Path) -> None:
+    """Neither folder may hold the other: crops would be taken for photographs, or the other way round."""
+    one, other = source.resolve(), target.resolve()
+    if one == other or one.is_relative_to(other) or other.is_relative_to(one):
+        raise ConfigError(f"'{source}' and '{target}' lie in each other: put the crops into a folder of their own")
+    if other.exists() and not other.is_dir():
+        raise ConfigError(f"'{target}' is a file: give a folder for the crops")
+
+
+def _align(photograph: Path, crop: Path, detector: Detector, size: int, force: bool) -> bool:
+    """Make one crop; False if it is there already."""
+    try:
+        mark = _mark(photograph.read_bytes(), detector, size)
+    except OSError as error:
+        raise _Skip(f"it cannot be read ({error.strerror})") from None
+    if crop.exists() and not force:
+        if _mark_of(crop) == mark:
+            return False
+        raise _Skip(f"'{crop}' is there and is not its crop by this detector and size: --force replaces it")
+    try:
+        image = read_photograph(photograph)
+        face = main_face(detector(image), image.shape)
+        if face is None:
+            raise _Skip("no face was found")
+        aligned = align_face(image, face.points, size)
+    except DataError as error:
+        raise _Skip(str(error)) from None
+    crop.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(crop, _encoded(aligned, crop.suffix, mark))
+    return True
+
+
+def _mark(content: bytes, detector: Detector, size: int) -> str:
+    about = f"{hashlib.sha256(content).hexdigest()} {detector.fingerprint} {size}"
+    return f"fedra align {hashlib.sha256(about.encode()).hexdigest()[:32]}"
+
+
+def _mark_of(crop: Path) -> str | None:
+    """The mark an image carries as its comment, or None."""
+    from PIL import Image
+
+    try:
+        with Image.open(crop) as image:
+            comment = image.info.get("comment")
+    except (OSError, ValueError, SyntaxError):
+        return None
+    return comment.decode("ascii", "replace") if isinstance(comment, bytes) else comment
+
+
+def _encoded(crop: Bytes, suffix: str, mark: str) -> bytes:
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    file, picture = io.BytesIO(), Image.fromarray(crop)
+    if suffix == ".png":
+        notes = PngInfo()
+        notes.add_text("comment", mark)
+        picture.save(file, "png", pnginfo=notes)
+    else:
+        picture.save(file, "jpeg", quality=QUALITY, subsampling=0, comment=mark)
+    return file.getvalue()
+
+
+def _write_skipped(path: Path, skipped: dict[str, str]) -> None:
+    if not skipped:
+        path.unlink(missing_ok=True)
+        return
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([("photograph", "reason"), *skipped.items()])
+    write_atomically(path, text.getvalue().encode())

@@ -1,0 +1,140 @@
+"""People from folders of photographs into a gallery."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from torch import Tensor
+
+from fedra.data.images import SUFFIXES
+from fedra.errors import ConfigError, DataError
+from fedra.experiment.progress import steps
+from fedra.faces.gallery import About, Again, Gallery
+from fedra.faces.photographs import photographs_in
+from fedra.faces.recogniser import Embedded, ModelSource, Recogniser
+
+
+@dataclass(frozen=True)
+class People:
+    """Photographs by person, and one sentence for whatever is no person."""
+
+    photographs: dict[str, list[Path]]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """Who was enrolled, with how many photographs, and one sentence for each problem."""
+
+    people: dict[str, int]
+    problems: tuple[str, ...]
+
+
+def clean_name(name: str) -> str:
+    """A person's name, the same however it was typed: composed characters, no spaces around it."""
+    clean = unicodedata.normalize("NFC", name).strip()
+    if not clean or any(unicodedata.category(letter) == "Cc" for letter in clean):
+        raise ConfigError(f"{name!r} cannot be a person's name: give a word or more on one line")
+    return clean
+
+
+def people_in(folder: Path) -> People:
+    """The people of a folder with a folder for each."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder '{folder}': give a folder with a folder of photographs for each person")
+    photographs: dict[str, list[Path]] = {}
+    problems: list[str] = []
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and entry.name[0] != ".":
+            name = clean_name(entry.name)
+            if name in photographs:
+                problems.append(f"'{entry}' has the name of another folder, so it is left out: rename one of them")
+            elif found := photographs_in(entry):
+                photographs[name] = found
+            else:
+                problems.append(f"the folder '{entry}' holds no photographs, so '{name}' is left out")
+        elif entry.suffix.lower() in SUFFIXES:
+            problems.append(f"'{entry}' lies in no person's folder, so it is left out: put it into one")
+    if not photographs:
+        raise DataError(
+            f"'{folder}' has no folders with photographs: give each person one, or name the person with --name"
+        )
+    return People(photographs, tuple(problems))
+
+
+def person_at(path: Path, name: str) -> People:
+    """One person, whose photograph or folder of photographs is at `path`."""
+    found = photographs_in(path) if path.is_dir() else [path]
+    if not found:
+        raise DataError(f"the folder '{path}' holds no photographs: put some in")
+    return People({clean_name(name): found}, ())
+
+
+def embed_people(
+    recogniser: Recogniser, people: dict[str, list[Path]], console: Console | None = None
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The embeddings (n, d) of every person of whom a photograph can be used, and a sentence for each that cannot."""
+    every = [path for paths in people.values() for path in paths]
+    with steps(console, "embedding photographs", len(every)) as done:
+        found = recogniser.embed(every, done)
+    problems = list(found.problems.values())
+    features = {}
+    for name, paths in people.items():
+        rows = _rows(found, paths)
+        if rows:
+            features[name] = found.features[rows]
+        else:
+            problems.append(f"'{name}' is left out: none of the {len(paths)} photographs can be used")
+    return features, tuple(problems)
+
+
+def _rows(found: Embedded, paths: list[Path]) -> list[int]:
+    places = {path: row for row, path in enumerate(found.paths)}
+    return [places[path] for path in paths if path in places]
+
+
+def enrol(
+    gallery: Path,
+    recogniser: Recogniser,
+    source: ModelSource,
+    people: People,
+    *,
+    detector: str | None = None,
+    again: Again = "refuse",
+    console: Console | None = None,
+) -> Enrolment:
+    """Enrol people into the gallery at that path, which is made if it is not there.
+
+    Who is enrolled already is left out with a sentence, unless `again` is "add" or "replace". Nothing is written
+    before all photographs are embedded.
+    """
+    about = About(
+        model=source,
+        fingerprint=recogniser.fingerprint,
+        detector=detector,
+        detector_fingerprint=recogniser.detector.fingerprint if recogniser.detector else None,
+    )
+    known = _current(gallery, about)
+    problems = list(people.problems)
+    wanted = dict(people.photographs)
+    if again == "refuse":
+        for name in [name for name in wanted if name in known.names]:
+            problems.append(f"'{name}' is enrolled already: --add adds photographs, --replace replaces them")
+            del wanted[name]
+    features, unusable = embed_people(recogniser, wanted, console)
+    problems += unusable
+    if features:
+        # Read again: somebody may have enrolled others meanwhile.
+        _current(gallery, about).with_people(features, again).write(gallery)
+    return Enrolment({name: len(rows) for name, rows in features.items()}, tuple(problems))
+
+
+def _current(path: Path, about: About) -> Gallery:
+    if not path.exists():
+        return Gallery.empty(about)
+    known = Gallery.read(path)
+    known.check_model(about.fingerprint)
+    return known

@@ -1,0 +1,147 @@
+"""A gallery: one template for each enrolled person in one safetensors file; never a photograph.
+
+A template is the sum of the embeddings of a person's photographs, of which only the direction counts: photographs can
+be added later, and long embeddings, which are those of good photographs, weigh more. The file is replaced by a
+rename, so that a kill leaves the old gallery or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import safetensors
+import safetensors.torch
+import torch
+from pydantic import BaseModel, ValidationError
+from torch import Tensor
+
+from fedra.errors import ConfigError, DataError, nearest
+from fedra.evaluation.faces import Matches, top_k
+from fedra.evaluation.faces.checks import directions
+from fedra.faces.recogniser import ModelSource
+from fedra.writing import write_atomically
+
+Again = Literal["refuse", "add", "replace"]
+"""What becomes of a person who is enrolled already."""
+
+
+class About(BaseModel):
+    """What a gallery says of itself: its model and detector, and the fingerprints of both."""
+
+    version: Literal[1] = 1
+    model: ModelSource
+    fingerprint: str
+    detector: str | None = None
+    detector_fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Match:
+    """An enrolled person, and how alike the photograph is: the cosine, at most 1."""
+
+    name: str
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """The people of a gallery: names, templates (P, d) and how many photographs each stands for (P,)."""
+
+    about: About
+    names: tuple[str, ...]
+    templates: Tensor
+    photographs: Tensor
+
+    @classmethod
+    def empty(cls, about: About) -> Gallery:
+        """A gallery of nobody."""
+        return cls(about, (), torch.zeros(0, 0), torch.zeros(0, dtype=torch.int64))
+
+    @classmethod
+    def read(cls, path: Path) -> Gallery:
+        """The gallery in a file."""
+        if not path.is_file():
+            raise DataError(f"there is no gallery '{path}': make one with `fedra enrol`")
+        try:
+            with safetensors.safe_open(str(path), framework="pt") as file:
+                about = About.model_validate_json((file.metadata() or {})["fedra-gallery"])
+                names, templates, photographs = (file.get_tensor(name) for name in ("names", "templates", "photographs"))
+            found = cls(about, tuple(json.loads(bytes(names.numpy()))), templates, photographs)
+        except (OSError, KeyError, ValueError, ValidationError, safetensors.SafetensorError) as error:
+            reason = str(error).partition("\n")[0]
+            raise DataError(f"'{path}' is no gallery or is damaged ({reason}): enrol anew into another file") from None
+        if templates.dim() != 2 or not len(found.names) == len(templates) == len(photographs):
+            raise DataError(f"the gallery '{path}' is damaged: its names and templates differ in number")
+        return found
+
+    def write(self, path: Path) -> None:
+        """Put the gallery in place in one step."""
+        if path.is_dir():
+            raise ConfigError(f"'{path}' is a folder: give a file for the gallery")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensors = {
+            "names": torch.frombuffer(bytearray(json.dumps(self.names).encode()), dtype=torch.uint8),
+            "templates": self.templates.contiguous(),
+            "photographs": self.photographs,
+        }
+        write_atomically(path, safetensors.torch.save(tensors, {"fedra-gallery": self.about.model_dump_json()}))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def check_model(self, fingerprint: str) -> None:
+        """Refuse another model than the one whose templates these are."""
+        if fingerprint != self.about.fingerprint:
+            raise ConfigError(
+                f"the gallery was made by another model ('{self.about.model.path}' as it was then): embeddings of "
+                "different models cannot be compared, so give that model or enrol anew"
+            )
+
+    def with_people(self, people: dict[str, Tensor], again: Again = "refuse") -> Gallery:
+        """The gallery with more people, each by the embeddings (n, d) of their photographs."""
+        names, rows = list(self.names), list(self.templates)
+        counts = self.photographs.tolist()
+        places = {name: place for place, name in enumerate(names)}
+        for name, features in people.items():
+            directions(f"the embeddings of '{name}'", features)
+            total, count = features.float().sum(dim=0), len(features)
+            place = places.setdefault(name, len(rows))
+            if place == len(rows):
+                names.append(name)
+                rows.append(total)
+                counts.append(count)
+            elif again == "refuse":
+                raise ConfigError(f"'{name}' is enrolled already: --add adds photographs, --replace replaces them")
+            else:
+                kept = again == "add"
+                rows[place], counts[place] = (rows[place] + total, counts[place] + count) if kept else (total, count)
+        return Gallery(self.about, tuple(names), torch.stack(rows), torch.tensor(counts))
+
+    def without(self, name: str) -> Gallery:
+        """The gallery without a person."""
+        if name not in self.names:
+            hint = nearest(name, self.names) if self.names else "nobody is"
+            raise ConfigError(f"'{name}' is not enrolled: {hint}")
+        kept = torch.tensor([place for place, known in enumerate(self.names) if known != name], dtype=torch.int64)
+        names = tuple(known for known in self.names if known != name)
+        return Gallery(self.about, names, self.templates[kept], self.photographs[kept])
+
+    def search(self, features: Tensor, top: int = 5) -> list[list[Match]]:
+        """For each embedding (N, d) the most alike people, the best first: exact, as quick as a matrix product."""
+        if not len(self):
+            raise DataError("the gallery is empty: enrol people with `fedra enrol`")
+        if top < 1:
+            raise ConfigError(f"the {top} nearest cannot be found: give 1 or more")
+        return self._named(top_k(features, self.templates, min(top, len(self))))
+
+    def _named(self, found: Matches) -> list[list[Match]]:
+        lines: Sequence[tuple[list[int], list[float]]] = list(
+            zip(found.rows.tolist(), found.scores.tolist(), strict=True)
+        )
+        return [
+            [Match(self.names[row], score) for row, score in zip(rows, scores, strict=True)] for rows, scores in lines
+        ]

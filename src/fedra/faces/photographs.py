@@ -1,0 +1,66 @@
+"""Photographs as people have them: upright, in colour, whatever the camera or program wrote."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from fedra.data.decoding import Bytes
+from fedra.data.images import SUFFIXES
+from fedra.errors import DataError
+
+LARGEST = 300_000_000
+"""Pixels of the largest photograph that is read: a small file may unfold to more than the memory holds."""
+
+
+def read_photograph(path: Path) -> Bytes:
+    """The photograph as uint8 (H, W, 3), RGB, turned as its EXIF orientation says; what is transparent is white."""
+    from PIL import Image, ImageOps
+
+    try:
+        # Pillow warns of large images; the limit here is our own.
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")
+            if image.width * image.height > LARGEST:
+                raise DataError(
+                    f"the photograph '{path}' has {image.width} x {image.height} pixels: make it smaller, "
+                    f"at most {LARGEST:,} are read"
+                )
+            upright = ImageOps.exif_transpose(image)
+            pixels: Bytes = np.array(_coloured(upright))
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, Image.DecompressionBombError) as error:
+        reason = "it is no image" if isinstance(error, Image.UnidentifiedImageError) else _reason(error)
+        raise DataError(f"the photograph '{path}' cannot be read ({reason}): check the file") from None
+    return pixels
+
+
+def photographs_in(folder: Path) -> list[Path]:
+    """All image files under a folder, at any depth, in the order of names; hidden ones are left out."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder '{folder}': give a folder of photographs")
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
+
+
+def _coloured(image: Image) -> Image:  # type: ignore[name-defined]  # noqa: F821 (Pillow is imported late)
+    from PIL import Image
+
+    if image.mode[0] in "IF":
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.has_transparency_data:
+        seen = image.convert("RGBA")
+        white = Image.new("RGBA", seen.size, "white")
+        return Image.alpha_composite(white, seen).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(values: np.ndarray) -> Bytes:
+    """Brightness of more than 8 bits: 65535 is white, or 1.0 where numbers are not whole."""
+    white = 65535 if values.dtype.kind in "iu" else 1.0
+    return np.clip(np.nan_to_num(values / white) * 255 + 0.5, 0, 255).astype(np.uint8)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
