@@ -28,6 +28,7 @@ from fedra.core.model import Model
 from fedra.core.part import KNOWN, Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
 from fedra.core.round import broadcast, init_server
 from fedra.data.clients import OwnClients
+from fedra.experiment.build import with_owners
 from fedra.losses.base import AngularLoss
 from fedra.registry import class_fields, fields
 
@@ -119,10 +120,10 @@ def _traffic(algorithm: Algorithm) -> str:
     model = Model(_toy())
     inputs = torch.linspace(-1, 1, 12).view(4, 3)
     clients = OwnClients([Examples(inputs, torch.tensor([0, 1, 0, 1]))])
-    job = Job(algorithm, model, clients, LocalTraining(), 2, seed=0)
+    job = with_owners(Job(algorithm, model, clients, LocalTraining(), 2, seed=0), clients)
     server = init_server(algorithm, job.initial())
-    received = broadcast(algorithm, server)
-    memory, upload = run_client(job, 0, 0, server.weights, received, {})
+    received, own = broadcast(algorithm, server), job.remembered(0, server.weights, {})
+    memory, upload = run_client(job, 0, 0, algorithm.sharing.common(server.weights), received, own)
     brought = [name for name in server.weights.params if name not in model.names]
     rows = [
         ("parameters beside the model's", ", ".join(brought) or "nothing"),

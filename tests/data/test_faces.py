@@ -209,7 +209,7 @@ def test_lfw_development_lists_and_other_folders(tmp_path: Path) -> None:
 def test_verification_sets_of_a_folder(tmp_path: Path) -> None:
     lfw_tree(tmp_path / "lfw")
     found = verification_set("lfw", root=tmp_path, size=32)
-    assert found.images.shape == (18, 3, 32, 32)  # those that pairs name
+    assert found.images.shape == (21, 3, 32, 32)  # those that pairs name
     assert found.pairs.folds.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     for first, second, same in zip(found.pairs.first, found.pairs.second, found.pairs.same, strict=True):
         assert bool(found.people[first] == found.people[second]) == bool(same)
@@ -218,8 +218,9 @@ def test_verification_sets_of_a_folder(tmp_path: Path) -> None:
     drawn = verification_set("lfw", root=tmp_path, size=32, pairs=20)
     assert (len(drawn.images), len(drawn.pairs)) == (48, 20)
     assert torch.equal(folder_set(tmp_path / "lfw", size=32, pairs=20).pairs.first, drawn.pairs.first)
-    named = verification_set("synthetic-faces", root=tmp_path / "empty")
-    assert len(named.pairs) == 6000
+    settings = {"identities": 2, "test_identities": 4, "images": 3, "size": 32}
+    named = verification_set("synthetic-faces", root=tmp_path / "empty", **settings)
+    assert len(named.pairs) == 24
     with pytest.raises(DataError, match="'nothing' is neither a data set nor a file or folder"):
         verification_set("nothing", root=tmp_path)
     with pytest.raises(DataError, match="'digits' has no pairs"):

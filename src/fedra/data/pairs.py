@@ -30,10 +30,10 @@ def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pa
     impostor = len(labels) * (len(labels) - 1) // 2 - genuine
     half = min(USUAL // 2, genuine, impostor) if count is None else (count + 1) // 2
     for kind, available in (("one person", genuine), ("two people", impostor)):
-        if half == 0 or available < half:
+        if available < max(half, 1):
             raise DataError(
                 f"{len(labels)} test images of {len(numbers)} people have {available} pairs of {kind} where "
-                f"{half or 1} are wanted: hold out more people with two or more images each, or ask for fewer pairs"
+                f"{max(half, 1)} are wanted: hold out more people with two or more images each, or ask for fewer pairs"
             )
     draw = np.random.default_rng(key(seed, "pairs"))
     chosen = (_genuine(labels, half, draw), _impostors(labels, half, draw))

@@ -38,12 +38,19 @@ class VerificationSet:
 
 
 def verification_set(
-    on: str | Path, *, root: Path | str | None = None, size: int = 112, pairs: int | None = None, seed: int = 0
+    on: str | Path,
+    *,
+    root: Path | str | None = None,
+    size: int = 112,
+    pairs: int | None = None,
+    seed: int = 0,
+    **settings: Any,
 ) -> VerificationSet:
     """A verification set by what it is, under `root` unless its path is absolute.
 
     A .bin file of InsightFace; a folder with LFW's pairs.txt (all of its folds); any folder of identity folders, whose
-    pairs are drawn by `seed`, at most `pairs` of them; or a data set with pairs by its name (its own fields apply).
+    pairs are drawn by `seed`, at most `pairs` of them; or a data set with pairs by its name, which takes its own
+    `settings` alone.
     """
     base = data_root() if root is None else Path(root).expanduser()
     path = base / Path(on).expanduser()
@@ -55,7 +62,7 @@ def verification_set(
         return folder_set(path, size=size, pairs=pairs, seed=seed, root=base)
     if str(on) not in DATASETS:
         raise DataError(f"'{on}' is neither a data set nor a file or folder under {base}: check the name")
-    dataset = load(str(on), root=base)
+    dataset = load(str(on), root=base, **settings)
     if dataset.pairs is None:
         raise DataError(f"the data set '{on}' has no pairs to verify: give one of faces, or a folder of identities")
     return VerificationSet(dataset.name, dataset.test.inputs, dataset.pairs, dataset.test.targets)
