@@ -78,7 +78,7 @@ class Calls:
 
 
 HOSTILE: dict[str, bytes] = {
-    "a command": pickle.dumps(([Calls(os.system, "touch /tmp/owned")], [True])),
+    "a command": pickle.dumps(([Calls(os.system, "true")], [True])),
     "an expression": pickle.dumps(([b"", b""], [Calls(eval, "1 / 0")])),
     "python 2 built-ins": b"c__builtin__\neval\n(S'1 / 0'\ntR.",
     "a nested name": b"\x80\x04\x8c\x05numpy\x94\x8c\x0bctypeslib.x\x94\x93.",
@@ -177,8 +177,8 @@ def test_record_sets_read_back_exactly(tmp_path: Path, ranges: bool) -> None:
         assert both == {one.tobytes() for one in pixels}
     enough = load("record-faces", root=tmp_path, path="casia", size=32, least=3, identities=1, test_fraction=0.4)
     assert enough.classes == ("0",)
-    strangers = load("record-faces", root=tmp_path, path="casia", size=32, test_identities=1, pairs=2)
-    assert len(strangers.classes) == 2
+    strangers = load("record-faces", root=tmp_path, path="casia", size=32, test_identities=2, pairs=2, test_fraction=0)
+    assert len(strangers.classes) == 1
     assert strangers.pairs is not None
 
 
@@ -233,7 +233,7 @@ def test_damaged_record_sets(tmp_path: Path) -> None:
     refused("has the identity 1 where its property file promises 1")
     (tmp_path / "casia" / "property").write_text("two people")
     refused("is no 'identities,height,width' line")
-    with pytest.raises(DataError, match="nobody in .* has 9 images"):
+    with pytest.raises(DataError, match=r"nobody in .* has 9 images"):
         load("record-faces", root=tmp_path, path="casia", least=9)
 
 
@@ -330,7 +330,7 @@ def test_damaged_ijb_lists(tmp_path: Path, reader: Callable[[Path], Any], text: 
     (tmp_path / "list.txt").write_text(text)
     with pytest.raises(DataError, match=told):
         reader(tmp_path / "list.txt")
-    with pytest.raises(DataError, match="none.txt cannot be read"):
+    with pytest.raises(DataError, match=r"none.txt cannot be read"):
         reader(tmp_path / "none.txt")
 
 

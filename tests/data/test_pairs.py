@@ -38,6 +38,20 @@ def test_every_genuine_pair_can_be_drawn() -> None:
     assert genuine == {frozenset(pair) for pair in ((0, 2), (1, 3), (1, 4), (3, 4))}
 
 
+def test_every_impostor_pair_can_be_drawn() -> None:
+    people = torch.tensor([0, 1, 0, 0, 0, 2])
+    pairs = draw_pairs(people, 12)
+    rows = zip(pairs.first.tolist(), pairs.second.tolist(), pairs.same.tolist(), strict=True)
+    assert len({frozenset((a, b)) for a, b, same in rows if not same}) == 6
+    found = {frozenset((a, b)) for seed in range(40) for a, b in impostors(people, seed)}
+    assert found == {frozenset((a, b)) for a in range(6) for b in range(6) if people[a] != people[b]}
+
+
+def impostors(people: torch.Tensor, seed: int) -> list[tuple[int, int]]:
+    pairs = draw_pairs(people, 6, seed=seed)
+    return list(zip(pairs.first[~pairs.same].tolist(), pairs.second[~pairs.same].tolist(), strict=True))
+
+
 def test_pairs_depend_on_the_seed_alone() -> None:
     people = torch.arange(30).repeat_interleave(5)
     one, same, other = (draw_pairs(people, 100, seed=seed) for seed in (1, 1, 2))

@@ -105,11 +105,11 @@ def _put(algorithm: Algorithm, part: Part) -> Algorithm:
 
 
 def _differences(algorithm: Algorithm) -> Iterator[Part]:
+    if algorithm.sharing != Sharing():  # first, because other parts may rely on who owns what
+        yield algorithm.sharing
     yield from (term for term in algorithm.objective if not term.is_plain)
     yield from (*algorithm.gradient, *algorithm.server)
     if not algorithm.combine.is_plain:
         yield algorithm.combine
-    if algorithm.sharing != Sharing():
-        yield algorithm.sharing
     if algorithm.personalise is not None:
         yield algorithm.personalise

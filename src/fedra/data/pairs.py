@@ -67,10 +67,12 @@ def _genuine(labels: Rows, count: int, draw: np.random.Generator) -> Rows:
 
 
 def _impostors(labels: Rows, count: int, draw: np.random.Generator) -> Rows:
-    """Uniform pairs of rows, those of one person and repeated ones thrown away, until there are enough."""
-    found = np.empty((0, 2), dtype=np.int64)
-    while len(found) < count:
-        rows = np.sort(draw.integers(len(labels), size=(2 * count + 16, 2)), axis=1)
-        found = np.concatenate([found, rows[labels[rows[:, 0]] != labels[rows[:, 1]]]])
-        found = found[np.sort(np.unique(found, axis=0, return_index=True)[1])]
-    return found[:count]
+    """Pairs by their rank among all pairs of two people: one image, then one of those after its person's."""
+    order = np.argsort(labels, kind="stable")
+    numbers = np.unique(labels, return_counts=True)[1].astype(np.int64)
+    others_from = np.repeat(numbers.cumsum(), numbers)
+    ends = (len(labels) - others_from).cumsum()
+    ranks = draw.choice(int(ends[-1]), count, replace=False)
+    one = np.searchsorted(ends, ranks, side="right")
+    other = len(labels) - (ends[one] - ranks)
+    return np.stack([order[one], order[other]], axis=1)

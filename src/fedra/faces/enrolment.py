@@ -12,9 +12,9 @@ from torch import Tensor
 from fedra.data.images import SUFFIXES
 from fedra.errors import ConfigError, DataError
 from fedra.experiment.progress import steps
-from fedra.faces.gallery import About, Again, Gallery
+from fedra.faces.gallery import About, Again, Gallery, already
 from fedra.faces.photographs import photographs_in
-from fedra.faces.recogniser import Embedded, ModelSource, Recogniser
+from fedra.faces.recogniser import ModelSource, Recogniser
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,14 @@ def embed_people(
     with steps(console, "embedding photographs", len(every)) as done:
         found = recogniser.embed(every, done)
     problems = list(found.problems.values())
+    places = {path: row for row, path in enumerate(found.paths)}
     features = {}
     for name, paths in people.items():
-        rows = _rows(found, paths)
-        if rows:
+        if rows := [places[path] for path in paths if path in places]:
             features[name] = found.features[rows]
         else:
             problems.append(f"'{name}' is left out: none of the {len(paths)} photographs can be used")
     return features, tuple(problems)
-
-
-def _rows(found: Embedded, paths: list[Path]) -> list[int]:
-    places = {path: row for row, path in enumerate(found.paths)}
-    return [places[path] for path in paths if path in places]
 
 
 def enrol(
@@ -118,18 +113,14 @@ def enrol(
         detector_fingerprint=recogniser.detector.fingerprint if recogniser.detector else None,
     )
     known = _current(gallery, about)
-    problems = list(people.problems)
-    wanted = dict(people.photographs)
-    if again == "refuse":
-        for name in [name for name in wanted if name in known.names]:
-            problems.append(f"'{name}' is enrolled already: --add adds photographs, --replace replaces them")
-            del wanted[name]
+    there = set(known.names) & people.photographs.keys() if again == "refuse" else set()
+    wanted = {name: paths for name, paths in people.photographs.items() if name not in there}
     features, unusable = embed_people(recogniser, wanted, console)
-    problems += unusable
+    problems = (*people.problems, *(already(name) for name in sorted(there)), *unusable)
     if features:
         # Read again: somebody may have enrolled others meanwhile.
         _current(gallery, about).with_people(features, again).write(gallery)
-    return Enrolment({name: len(rows) for name, rows in features.items()}, tuple(problems))
+    return Enrolment({name: len(rows) for name, rows in features.items()}, problems)
 
 
 def _current(path: Path, about: About) -> Gallery:

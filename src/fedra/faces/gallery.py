@@ -8,7 +8,6 @@ rename, so that a kill leaves the old gallery or the new one.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,7 +58,8 @@ class Gallery:
     @classmethod
     def empty(cls, about: About) -> Gallery:
         """A gallery of nobody."""
-        return cls(about, (), torch.zeros(0, 0), torch.zeros(0, dtype=torch.int64))
+        # One empty dimension is the one shape that torch.cat joins with anything.
+        return cls(about, (), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
 
     @classmethod
     def read(cls, path: Path) -> Gallery:
@@ -69,7 +69,9 @@ class Gallery:
         try:
             with safetensors.safe_open(str(path), framework="pt") as file:
                 about = About.model_validate_json((file.metadata() or {})["fedra-gallery"])
-                names, templates, photographs = (file.get_tensor(name) for name in ("names", "templates", "photographs"))
+                names, templates, photographs = (
+                    file.get_tensor(name) for name in ("names", "templates", "photographs")
+                )
             found = cls(about, tuple(json.loads(bytes(names.numpy()))), templates, photographs)
         except (OSError, KeyError, ValueError, ValidationError, safetensors.SafetensorError) as error:
             reason = str(error).partition("\n")[0]
@@ -103,23 +105,21 @@ class Gallery:
 
     def with_people(self, people: dict[str, Tensor], again: Again = "refuse") -> Gallery:
         """The gallery with more people, each by the embeddings (n, d) of their photographs."""
-        names, rows = list(self.names), list(self.templates)
-        counts = self.photographs.tolist()
-        places = {name: place for place, name in enumerate(names)}
+        places = {name: place for place, name in enumerate(self.names)}
+        sums, counts = {}, {}
         for name, features in people.items():
             directions(f"the embeddings of '{name}'", features)
-            total, count = features.float().sum(dim=0), len(features)
-            place = places.setdefault(name, len(rows))
-            if place == len(rows):
-                names.append(name)
-                rows.append(total)
-                counts.append(count)
-            elif again == "refuse":
-                raise ConfigError(f"'{name}' is enrolled already: --add adds photographs, --replace replaces them")
-            else:
-                kept = again == "add"
-                rows[place], counts[place] = (rows[place] + total, counts[place] + count) if kept else (total, count)
-        return Gallery(self.about, tuple(names), torch.stack(rows), torch.tensor(counts))
+            if name in places and again == "refuse":
+                raise ConfigError(already(name))
+            sums[name], counts[name] = features.float().sum(dim=0), len(features)
+        fresh = [name for name in people if name not in places]
+        templates = torch.cat([self.templates, *(sums[name][None] for name in fresh)])
+        photographs = torch.cat([self.photographs, torch.tensor([counts[name] for name in fresh], dtype=torch.int64)])
+        for name in sums.keys() - set(fresh):
+            kept = again == "add"
+            templates[places[name]] = sums[name] + templates[places[name]] * kept
+            photographs[places[name]] = counts[name] + photographs[places[name]] * kept
+        return Gallery(self.about, (*self.names, *fresh), templates, photographs)
 
     def without(self, name: str) -> Gallery:
         """The gallery without a person."""
@@ -139,9 +139,12 @@ class Gallery:
         return self._named(top_k(features, self.templates, min(top, len(self))))
 
     def _named(self, found: Matches) -> list[list[Match]]:
-        lines: Sequence[tuple[list[int], list[float]]] = list(
-            zip(found.rows.tolist(), found.scores.tolist(), strict=True)
-        )
         return [
-            [Match(self.names[row], score) for row, score in zip(rows, scores, strict=True)] for rows, scores in lines
+            [Match(self.names[row], score) for row, score in zip(rows, scores, strict=True)]
+            for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
         ]
+
+
+def already(name: str) -> str:
+    """What is said of a person who is enrolled already."""
+    return f"'{name}' is enrolled already: --add adds photographs, --replace replaces them"

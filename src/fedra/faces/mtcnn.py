@@ -119,17 +119,20 @@ class MTCNN:
             return Found(np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4)), np.zeros((0, 5, 2)))
         # Beyond the picture's border a crop is black.
         crops = [picture.crop(tuple(box)).resize((side, side), Image.Resampling.BILINEAR) for box in whole.tolist()]
-        found = {width: values.astype(np.float64) for width, values in self._run(stage, np.stack(crops)).items()}
+        found = {
+            width: values.astype(np.float64)
+            for width, values in self._run(stage, np.stack([np.asarray(crop) for crop in crops])).items()
+        }
         kept = found[2][:, 1] >= self._scores[stage]
         corners, sides = whole[kept, :2], (whole[:, 2:] - whole[:, :2])[kept]
         shares = found[10][kept].reshape(-1, 2, 5).transpose(0, 2, 1) if 10 in found else np.zeros((kept.sum(), 5, 2))
-        points = corners[:, None] + shares * sides[:, None]
+        points = corners[:, None].astype(np.float64) + shares * sides[:, None]
         return Found(whole[kept].astype(np.float64), found[2][kept, 1], found[4][kept], points)
 
     def _run(self, stage: int, images: Bytes) -> dict[int, Floats]:
         """A network's outputs, channels last, by their number of channels: 2 scores, 4 moves, 10 coordinates."""
         network = self._networks[stage]
-        values = (images.astype(np.float32) - 127.5) / 128
+        values = (images.astype(np.float32) - np.float32(127.5)) / np.float32(128)
         last = network.input_shape[3] == 3
         found = network(values.transpose(0, 2, 1, 3) if last else values.transpose(0, 3, 1, 2))
         outputs = [_channels_last(output, transposed=last) for output in found.values()]

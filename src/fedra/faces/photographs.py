@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedra.data.decoding import Bytes
 from fedra.data.images import SUFFIXES
 from fedra.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 LARGEST = 300_000_000
 """Pixels of the largest photograph that is read: a small file may unfold to more than the memory holds."""
@@ -17,7 +22,7 @@ LARGEST = 300_000_000
 
 def read_photograph(path: Path) -> Bytes:
     """The photograph as uint8 (H, W, 3), RGB, turned as its EXIF orientation says; what is transparent is white."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         # Pillow warns of large images; the limit here is our own.
@@ -31,7 +36,7 @@ def read_photograph(path: Path) -> Bytes:
             upright = ImageOps.exif_transpose(image)
             pixels: Bytes = np.array(_coloured(upright))
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, Image.DecompressionBombError) as error:
-        reason = "it is no image" if isinstance(error, Image.UnidentifiedImageError) else _reason(error)
+        reason = "it is no image" if isinstance(error, UnidentifiedImageError) else _reason(error)
         raise DataError(f"the photograph '{path}' cannot be read ({reason}): check the file") from None
     return pixels
 
@@ -44,7 +49,7 @@ def photographs_in(folder: Path) -> list[Path]:
     return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
 
 
-def _coloured(image: Image) -> Image:  # type: ignore[name-defined]  # noqa: F821 (Pillow is imported late)
+def _coloured(image: Picture) -> Picture:
     from PIL import Image
 
     if image.mode[0] in "IF":
@@ -56,7 +61,7 @@ def _coloured(image: Image) -> Image:  # type: ignore[name-defined]  # noqa: F82
     return image.convert("RGB")
 
 
-def _eight_bits(values: np.ndarray) -> Bytes:
+def _eight_bits(values: NDArray[Any]) -> Bytes:
     """Brightness of more than 8 bits: 65535 is white, or 1.0 where numbers are not whole."""
     white = 65535 if values.dtype.kind in "iu" else 1.0
     return np.clip(np.nan_to_num(values / white) * 255 + 0.5, 0, 255).astype(np.uint8)

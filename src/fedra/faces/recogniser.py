@@ -22,8 +22,9 @@ from fedra.faces.detection import Detector, main_face
 from fedra.faces.detectors import open_detector
 from fedra.faces.photographs import read_photograph
 from fedra.models import Embedder
+from fedra.models.embedder import Flip
 
-FLIP = "sum"
+FLIP: Flip = "sum"
 """A photograph and its mirror image are embedded and added, as in InsightFace's evaluations."""
 
 
@@ -60,7 +61,9 @@ class ModelSource(BaseModel):
             with self.file.open("rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise RunError(f"the model file '{self.file}' cannot be read ({error.strerror}): check the path") from None
+            raise RunError(
+                f"the model file '{self.file}' cannot be read ({error.strerror}): say where it is with --model"
+            ) from None
         return hashlib.sha256(json.dumps([content, read, FLIP]).encode()).hexdigest()[:32]
 
 
@@ -153,6 +156,14 @@ def _grey(image: Bytes) -> Bytes:
 
     grey: Bytes = np.asarray(Image.fromarray(image).convert("L"))
     return grey[..., None]
+
+
+def read_size(text: str) -> tuple[int, int]:
+    """Height and width as `112x96`."""
+    sides = text.lower().split("x")
+    if len(sides) != 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise ConfigError(f"the input '{text}' is no size: give height x width, such as 112x112")
+    return int(sides[0]), int(sides[1])
 
 
 def open_recogniser(source: ModelSource, detector: Path | str | None = None, *, device: str = "cpu") -> Recogniser:

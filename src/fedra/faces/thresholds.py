@@ -100,5 +100,7 @@ def stored_decision(source: ModelSource, fingerprint: str) -> Decision | None:
         found = Decision.model_validate_json(path.read_bytes())
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise DataError(f"the threshold in '{path}' is damaged ({reason}): make it anew with `fedra calibrate`") from None
+        raise DataError(
+            f"the threshold in '{path}' is damaged ({reason}): make it anew with `fedra calibrate`"
+        ) from None
     return found if found.fingerprint == fingerprint else None

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedra.data.faces.renderer import Placement, aligned, landmarks, paint
+from fedra.data.faces.geometry import Placement, aligned, landmarks
+from fedra.data.faces.renderer import paint
 from fedra.data.faces.traits import KNOBS, Drawn, circumstances, people, shot_draws
 from fedra.data.progress import CountProgress
 

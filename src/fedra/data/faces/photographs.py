@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedra.core.random import generator
+from fedra.data.faces.geometry import Placement
 from fedra.data.faces.made_up import MadeUpFaces
-from fedra.data.faces.renderer import Placement
 from fedra.data.faces.traits import Drawn
 from fedra.data.progress import CountProgress
 from fedra.errors import DataError

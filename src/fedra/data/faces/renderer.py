@@ -1,67 +1,15 @@
-"""A painter of made-up faces: whole batches, layer upon layer of soft-edged shapes on a rotated head.
-
-A pixel is brought into the head's own plane by undoing the similarity that placed the face, then the turn of the
-head, which is taken for an ellipsoid: (X, Y) in view and depth Z = D sqrt(1 - X^2 / a^2 - Y^2 / b^2) give
-x = X cos(yaw) - Z sin(yaw). Features are painted as a frontal face has them, and so wrap around the head.
-"""
+"""A painter of made-up faces: whole batches, layer upon layer of soft-edged shapes on a turned head."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedra.data.faces.geometry import CROWN, Placement, View, bulge, frontal, mouth_bend, mouth_half, nose_x
 from fedra.data.faces.traits import Drawn
-
-DEPTH = 0.8
-"""How deep a head is, in its units."""
-CROWN = 1.08
-"""How far the top of a head is above its middle."""
-NOSE_RISE = 0.14
-"""How far the tip of the nose stands out of the face."""
-
-
-@dataclass(frozen=True)
-class View:
-    """Where the pixels of n images lie: `x`, `y` in units of the face with the head upright, (n, H, W)."""
-
-    x: Tensor
-    y: Tensor
-    pixel: Tensor
-    """The side of a pixel in these units, (n, 1, 1): the softness of an edge."""
-
-
-@dataclass(frozen=True)
-class Placement:
-    """A similarity from the face's units to pixels: p = centre + scale R(angle) u, each (n, 1, 1)."""
-
-    centre_x: Tensor
-    centre_y: Tensor
-    scale: Tensor
-    angle: Tensor
-
-    def view(self, height: int, width: int) -> View:
-        """Every pixel's place in the face's units."""
-        rows, columns = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
-        across, down = (columns - self.centre_x) / self.scale, (rows - self.centre_y) / self.scale
-        cosine, sine = self.angle.cos(), self.angle.sin()
-        return View(cosine * across + sine * down, cosine * down - sine * across, 1 / self.scale)
-
-    def to_pixels(self, x: Tensor, y: Tensor) -> Tensor:
-        """Places (n, k) in the face's units as points (n, k, 2), x first; the first pixel's centre is (0, 0)."""
-        cosine, sine, scale = (value.squeeze(-1) for value in (self.angle.cos(), self.angle.sin(), self.scale))
-        across = self.centre_x.squeeze(-1) + scale * (cosine * x - sine * y)
-        down = self.centre_y.squeeze(-1) + scale * (sine * x + cosine * y)
-        return torch.stack([across, down], dim=-1) - 0.5
-
-
-def aligned(shot: Drawn, size: int) -> Placement:
-    """The face fills a square image, but for the shot's imperfect alignment."""
-    unit = size / 2
-    return Placement(unit + unit * shot.shift_x, unit + unit * shot.shift_y, unit * (1 + shot.zoom), shot.roll)
 
 
 def paint(person: Drawn, shot: Drawn, background: Tensor, grain: Tensor, placement: Placement) -> Tensor:
@@ -76,38 +24,6 @@ def paint(person: Drawn, shot: Drawn, background: Tensor, grain: Tensor, placeme
     canvas = canvas * (1 - head[:, None]) + face * head[:, None]
     canvas = _occluded(canvas, person, shot, view)
     return _exposed(canvas, shot, grain)
-
-
-def landmarks(person: Drawn, shot: Drawn, placement: Placement) -> Tensor:
-    """Five points (n, 5, 2) in pixels, x first: the eyes, the tip of the nose, the corners of the mouth.
-
-    Those at the image's left come first. A point is found where its place on the frontal face maps back to itself.
-    """
-    nose_x, smile = _nose_x(shot), _mouth_bend(shot)
-    wanted_x = torch.cat(
-        [-person.eye_x, person.eye_x, nose_x, -_mouth_half(person, shot), _mouth_half(person, shot)], 1
-    )
-    corner = person.mouth_y + smile
-    wanted_y = torch.cat([person.eye_y, person.eye_y, person.nose_y, corner, corner], 1)
-    x, y = wanted_x.clone(), wanted_y.clone()
-    for _ in range(12):
-        seen_x, seen_y = _frontal(person, shot, x, y)
-        x, y = x + 0.7 * (wanted_x - seen_x), y + 0.7 * (wanted_y - seen_y)
-    return placement.to_pixels(x.squeeze(-1), y.squeeze(-1))
-
-
-def _frontal(person: Drawn, shot: Drawn, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Where a place in view lies on the face seen from the front; the face's middle stays at the image's."""
-    z = DEPTH * _bulge(person, x, y)
-    yaw, pitch = shot.yaw, shot.pitch
-    across = x * yaw.cos() - (z - 0.75 * DEPTH) * yaw.sin()
-    ahead = x * yaw.sin() + z * yaw.cos()
-    return across, y * pitch.cos() - (ahead - 0.75 * DEPTH) * pitch.sin()
-
-
-def _bulge(person: Drawn, x: Tensor, y: Tensor) -> Tensor:
-    """sqrt(1 - X^2 / a^2 - Y^2 / b^2), nothing outside of the head."""
-    return (1 - (x / (1.1 * person.head_width)).square() - (y / (1.1 * CROWN)).square()).clamp(min=1e-4).sqrt()
 
 
 def _ellipse(view: View, x: Tensor, y: Tensor, middle: tuple[Tensor, Tensor], radii: tuple[Tensor, Tensor]) -> Tensor:
@@ -147,7 +63,7 @@ def _clothes_colour(shot: Drawn) -> Tensor:
 
 def _shade(person: Drawn, shot: Drawn, view: View) -> Tensor:
     """Light falling on the ellipsoid from one side, (n, 1, H, W) about one."""
-    z = _bulge(person, view.x, view.y)
+    z = bulge(person, view.x, view.y)
     length = torch.sqrt(shot.light_x.square() + shot.light_y.square() + 1)
     slant = (view.x / person.head_width * shot.light_x + view.y / CROWN * shot.light_y + z) / length
     return (1 + shot.contrast * (1.4 * slant.clamp(min=0) - 1))[:, None].clamp(min=0.05)
@@ -178,7 +94,7 @@ def _shoulders(view: View) -> Tensor:
 
 def _features(person: Drawn, shot: Drawn, view: View) -> Tensor:
     """The face as paint on the head, before light falls on it."""
-    x, y = _frontal(person, shot, view.x, view.y)
+    x, y = frontal(person, shot, view.x, view.y)
     canvas = _skin_colour(person) * torch.ones_like(x)[:, None]
     skin = _skin_colour(person)
     cheeks = torch.exp(-((x.abs() - 0.42).square() + (y - 0.36).square()) / 0.03)
@@ -204,14 +120,9 @@ def _beard(canvas: Tensor, person: Drawn, x: Tensor, y: Tensor) -> Tensor:
     return canvas * (1 - grown)[:, None]
 
 
-def _nose_x(shot: Drawn) -> Tensor:
-    """The tip stands out, so that it moves against the face when the head turns."""
-    return NOSE_RISE * shot.yaw.sin()
-
-
 def _nose(canvas: Tensor, person: Drawn, shot: Drawn, view: View, at: tuple[Tensor, Tensor]) -> Tensor:
     x, y = at
-    skin, tip = _skin_colour(person), _nose_x(shot)
+    skin, tip = _skin_colour(person), nose_x(shot)
     along = ((y - person.eye_y) / (person.nose_y - person.eye_y)).clamp(0, 1)
     side = torch.exp(-(((x - tip * along).abs() - person.nose_width * (0.35 + 0.65 * along)) / 0.03).square())
     inside = (y > person.eye_y - 0.05) & (y < person.nose_y + 0.02)
@@ -223,20 +134,11 @@ def _nose(canvas: Tensor, person: Drawn, shot: Drawn, view: View, at: tuple[Tens
     return canvas
 
 
-def _mouth_half(person: Drawn, shot: Drawn) -> Tensor:
-    return person.mouth_width * (1 + 0.12 * shot.smile)
-
-
-def _mouth_bend(shot: Drawn) -> Tensor:
-    """How far the corners of the mouth are below its middle."""
-    return -0.06 * shot.smile
-
-
 def _mouth(canvas: Tensor, person: Drawn, shot: Drawn, view: View, at: tuple[Tensor, Tensor]) -> Tensor:
     x, y = at
-    half, opened = _mouth_half(person, shot), 0.1 * shot.mouth_open.clamp(min=0)
+    half, opened = mouth_half(person, shot), 0.1 * shot.mouth_open.clamp(min=0)
     middle = (torch.zeros_like(half), person.mouth_y)
-    bent = y - _mouth_bend(shot) * (x / half).square().clamp(max=1.5)
+    bent = y - mouth_bend(shot) * (x / half).square().clamp(max=1.5)
     red = person.lip_red
     tone = person.skin_tone
     lips = _colour(tone * (0.85 + 0.2 * red), tone * (0.6 - 0.25 * red), tone * (0.58 - 0.2 * red))
@@ -269,7 +171,7 @@ def _eye(canvas: Tensor, person: Drawn, shot: Drawn, view: View, at: tuple[Tenso
 
 def _occluded(canvas: Tensor, person: Drawn, shot: Drawn, view: View) -> Tensor:
     """Glasses on about one face in four, and a hand, a cup or a scarf before about one in three."""
-    x, y = _frontal(person, shot, view.x, view.y)
+    x, y = frontal(person, shot, view.x, view.y)
     worn = (shot.glasses > 0.5).float()
     radius = person.eye_width + 0.09
     for side in (-1.0, 1.0):

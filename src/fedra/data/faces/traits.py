@@ -85,8 +85,8 @@ CIRCUMSTANCES: dict[str, tuple[float, float, str]] = {
     "clothes_tone": (0.5, 0.5, "background"),
     "clothes_red": (0.5, 0.5, "background"),
     "hair_shade": (0.0, 0.35, "light"),
-    "blur": (0.1, 0.9, "noise"),
-    "grain": (0.025, 0.025, "noise"),
+    "blur": (0.0, 1.0, "noise"),
+    "grain": (0.0, 0.05, "noise"),
 }
 COARSE = 6
 """Cells a side of the background's pattern."""

@@ -1,0 +1,174 @@
+"""Commands for faces: align, calibrate and verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedra.cli.app import app, tell
+
+if TYPE_CHECKING:
+    from fedra.faces.recogniser import ModelSource, Recogniser
+    from fedra.faces.thresholds import Decision
+
+Model = Annotated[Path, typer.Option("--model", help="Folder of a finished run, or a weight file.", metavar="RUN|FILE")]
+Network = Annotated[
+    str | None,
+    typer.Option(help="Of a weight file: its network with its fields.", metavar="NAME[:FIELD=VALUE,...]"),
+]
+Input = Annotated[str, typer.Option("--input", help="Of a weight file: height x width it reads.", metavar="HxW")]
+DetectorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--detector",
+        help="YuNet's .onnx file, a folder of MTCNN's three, or yunet for the public file; without one, photographs "
+        "must be aligned crops.",
+        metavar="PATH|yunet",
+    ),
+]
+Device = Annotated[str, typer.Option(help="Where to run the model.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command(epilog="Example: `fedra align photos crops --detector face_detection_yunet_2023mar.onnx`")
+def align(
+    source: Annotated[Path, typer.Argument(help="A tree of photographs.", metavar="SRC")],
+    target: Annotated[Path, typer.Argument(help="Where the same tree of crops goes.", metavar="DST")],
+    detector: Annotated[str, typer.Option(help=DetectorOption.__metadata__[0].help, metavar="PATH|yunet")],
+    size: Annotated[int, typer.Option(help="Side of the crops in pixels.")] = 112,
+    format: Annotated[str, typer.Option(help="jpg, or png which loses nothing.")] = "jpg",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are in the crops' places.")] = False,
+) -> None:
+    """Find the main face of every photograph and align it; what is done already is not done again."""
+    from typing import cast, get_args
+
+    from rich.console import Console
+
+    from fedra.errors import ConfigError, nearest
+    from fedra.faces.aligning import SKIPPED, Format, align_folder
+    from fedra.faces.detectors import open_detector
+
+    if format not in get_args(Format):
+        raise ConfigError(f"crops cannot be written as '{format}': {nearest(format, get_args(Format))}")
+    outcome = align_folder(
+        source,
+        target,
+        open_detector(detector),
+        size=size,
+        format=cast(Format, format),
+        force=force,
+        console=Console(stderr=True),
+    )
+    done = f"{outcome.made} faces aligned"
+    done += f", {outcome.there} were there already" if outcome.there else ""
+    done += f", {len(outcome.skipped)} skipped (see {target / SKIPPED})" if outcome.skipped else ""
+    tell(Console(), f"{done}; crops in {target}")
+
+
+@app.command(epilog="Example: `fedra calibrate --model runs/faces --on lfw --far 1e-3`")
+def calibrate(
+    model: Model,
+    on: Annotated[
+        str, typer.Option(help="A folder with a folder for each person, or a data set.", metavar="DIR|NAME[:...]")
+    ],
+    far: Annotated[float, typer.Option(help="Share of different people that may pass as one.")] = 1e-3,
+    detector: DetectorOption = None,
+    network: Network = None,
+    input: Input = "112x112",
+    device: Device = "cpu",
+) -> None:
+    """Choose the model's threshold for a false accept rate, and keep it beside the model."""
+    from rich.console import Console
+
+    from fedra.faces.calibration import calibrate as choose
+    from fedra.faces.thresholds import save_decision
+
+    aside = Console(stderr=True)
+    source, recogniser = opened(model, network, input, detector, device)
+    decision, problems = choose(recogniser, on, far, console=aside)
+    for problem in problems:
+        tell(aside, problem)
+    path = save_decision(source, decision)
+    passed = (
+        f"; {decision.tar:.2%} of {decision.genuine:,} pairs of one person pass" if decision.tar is not None else ""
+    )
+    tell(
+        Console(),
+        f"threshold {decision.value:.4f}: {decision.attained:.3g} of {decision.impostors:,} pairs of different people "
+        f"pass{passed}; kept in {path}",
+    )
+    if decision.warning:
+        tell(aside, f"note: {decision.warning}")
+
+
+@app.command(epilog="Example: `fedra verify a.jpg b.jpg --model runs/faces --detector yunet.onnx`")
+def verify(
+    first: Annotated[Path, typer.Argument(help="A photograph.", metavar="A")],
+    second: Annotated[Path, typer.Argument(help="Another.", metavar="B")],
+    model: Model,
+    detector: DetectorOption = None,
+    network: Network = None,
+    input: Input = "112x112",
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Do two photographs show one person?"""
+    from rich.console import Console
+    from torch.nn.functional import cosine_similarity
+
+    from fedra.faces.thresholds import stored_decision
+
+    source, recogniser = opened(model, network, input, detector, device)
+    score = float(cosine_similarity(recogniser.embed_one(first), recogniser.embed_one(second)))
+    decision = stored_decision(source, recogniser.fingerprint)
+    if as_json:
+        print_json(score=score, **judgement(decision, score), done=recogniser.manner)
+        return
+    console = Console()
+    tell(console, f"each photograph was {recogniser.manner}")
+    if decision is None:
+        tell(console, f"score {score:.4f}; {UNDECIDED}")
+    else:
+        verdict = "the same person" if decision.accepts(score) else "different people"
+        tell(console, f"score {score:.4f}, {told(decision)}: {verdict}")
+
+
+UNDECIDED = "no threshold is kept with the model, so nothing is decided: choose one with `fedra calibrate`"
+
+
+def opened(
+    model: Path, network: str | None, input: str, detector: str | None, device: str
+) -> tuple[ModelSource, Recogniser]:
+    """A model and its recogniser as the options give them."""
+    from fedra.faces.recogniser import open_recogniser, read_size
+
+    source = model_source(model, network, read_size(input))
+    return source, open_recogniser(source, detector, device=device)
+
+
+def model_source(model: Path, network: str | None, size: tuple[int, int]) -> ModelSource:
+    """A model that can be found from any folder."""
+    from fedra.faces.recogniser import ModelSource
+
+    return ModelSource(path=str(model.resolve()), network=network, size=size)
+
+
+def told(decision: Decision) -> str:
+    """A threshold in words."""
+    return f"threshold {decision.value:.4f} (FAR {decision.far:g} on {decision.data})"
+
+
+def judgement(decision: Decision | None, score: float) -> dict[str, object]:
+    """A threshold and what it says of a score, for JSON."""
+    if decision is None:
+        return {"threshold": None, "far": None, "accepted": None}
+    return {"threshold": decision.value, "far": decision.far, "accepted": decision.accepts(score)}
+
+
+def print_json(**result: object) -> None:
+    """A result on standard output."""
+    import json
+
+    typer.echo(json.dumps(result, indent=2))
