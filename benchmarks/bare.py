@@ -1,6 +1,6 @@
 """Federated averaging in plain PyTorch, written without fedra: the yardstick of `engine.py` and the peers' model.
 
-McMahan et al.'s CNN on random 1 x 28 x 28 images. This file imports torch alone, so that it runs in the peers'
+McMahan et al.'s CNN on random 1 x 28 x 28 images, or an MLP on many small clients (`SMALL`). This file imports torch alone, so that it runs in the peers'
 own environments.
 """
 
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 Pair = tuple[Tensor, Tensor]
 CLASSES = 10
+WIDTH = 64
+"""Inputs and hidden units of the MLP."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Work:
     images: int = 600
     batch: int = 50
     lr: float = 0.01
+    shape: tuple[int, ...] = (1, 28, 28)
 
     @classmethod
     def sized(cls, quick: bool) -> Work:
@@ -38,11 +41,19 @@ class Work:
         draw = torch.Generator().manual_seed(0)
         return [
             (
-                torch.randn(self.images, 1, 28, 28, generator=draw),
+                torch.randn(self.images, *self.shape, generator=draw),
                 torch.randint(CLASSES, (self.images,), generator=draw),
             )
             for _ in range(self.clients)
         ]
+
+    def network(self) -> nn.Module:
+        """The CNN for images, the MLP for vectors."""
+        return cnn() if len(self.shape) == 3 else mlp()
+
+
+SMALL = Work(clients=1000, images=20, batch=10, shape=(WIDTH,))
+"""Many clients with few examples each."""
 
 
 class Cnn(nn.Module):
@@ -67,14 +78,18 @@ def cnn() -> Cnn:
     return Cnn().to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
+def mlp() -> nn.Module:
+    """64-64-10: 4,810 weights."""
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
+
+
 def train_client(model: nn.Module, data: Pair, work: Work) -> None:
     """One epoch of SGD in shuffled batches."""
     images, labels = data
     optimizer = torch.optim.SGD(model.parameters(), lr=work.lr)
     for rows in torch.split(torch.randperm(len(labels)), work.batch):
-        batch = images[rows].contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad()
-        F.cross_entropy(model(batch), labels[rows]).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(model(images[rows]), labels[rows]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 
@@ -89,17 +104,17 @@ class OneProcess:
     """A plain loop over the clients; calling it trains one round."""
 
     def __init__(self, work: Work) -> None:
-        self._work, self._data, self._model = work, work.data(), cnn()
-        self._weights = [value.detach().clone() for value in self._model.parameters()]
+        self._work, self._data, self._model = work, work.data(), work.network()
+        self.weights = [value.detach().clone() for value in self._model.parameters()]
 
     def __call__(self) -> None:
-        total = [torch.zeros_like(value) for value in self._weights]
+        total = [torch.zeros_like(value) for value in self.weights]
         for data in self._data:
-            load(self._model, self._weights)
+            load(self._model, self.weights)
             train_client(self._model, data, self._work)
             for kept, value in zip(total, self._model.parameters(), strict=True):
                 kept.add_(value.detach(), alpha=1 / len(self._data))
-        self._weights = total
+        self.weights = total
 
 
 class ManyProcesses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bare import CLASSES, Work
+from torch import Tensor
 
 from fedra.algorithms import fedavg
 from fedra.core.algorithm import Algorithm
@@ -32,11 +33,16 @@ class Federation:
 
     def __init__(self, job: Job, runner: str, fraction: float = 1.0, **settings: int) -> None:
         self._runner = RUNNERS[runner](job, **settings)
+        self._state = State.fresh(job)
         plan = Plan(ENDLESS, CohortRule(fraction))
-        self._rounds = rounds(job, self._runner, plan, State.fresh(job))
+        self._rounds = rounds(job, self._runner, plan, self._state)
 
     def __call__(self) -> None:
         next(self._rounds)
+
+    def weights(self) -> list[Tensor]:
+        """The global weights now."""
+        return [value.detach().clone() for value in self._state.server.weights.values()]
 
     def close(self) -> None:
         self._runner.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from bare import CLASSES, SMALL, WIDTH
 from federation import Federation
 from measure import Row, cores, in_turns, main, parser
 from torch import Tensor
@@ -22,7 +23,7 @@ from fedra.core.model import Model
 from fedra.data.clients import OwnClients
 from fedra.models import build
 
-CLIENTS, EXAMPLES, BATCH, WIDTH, CLASSES, LR = 1000, 20, 10, 64, 10, 0.01
+CLIENTS, EXAMPLES, BATCH, LR = SMALL.clients, SMALL.images, SMALL.batch, SMALL.lr
 
 
 class BareStack:

@@ -1,1 +1,1 @@
-"""The CNN job of `bare.Work` on other libraries; each file runs in its library's own environment."""
+"""The jobs of `bare.Work` on other libraries; each file runs in its library's own environment."""

@@ -1,4 +1,7 @@
-"""`python -m peer_jobs NAME --rounds 6 --workers 2` prints the seconds of each round of that job as JSON."""
+"""`python -m peer_jobs NAME --job cnn --rounds 6 --workers 2` prints the seconds of each round as JSON.
+
+With `--quick` the job is tiny, and its weights are compared with those of the bare loop.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,25 @@ import argparse
 import importlib
 import json
 import os
+from dataclasses import replace
 
-from bare import Work
+from bare import SMALL, Work
+
+from peer_jobs.timing import must_agree, must_move
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("name")
+    options.add_argument("--job", choices=["cnn", "mlp"], required=True)
     options.add_argument("--quick", action="store_true")
     options.add_argument("--rounds", type=int, required=True)
     options.add_argument("--workers", type=int, required=True)
     given = options.parse_args()
-    job = importlib.import_module(f"peer_jobs.{given.name}").job
-    seconds = job(Work.sized(given.quick), given.rounds, given.workers)
+    small = replace(SMALL, clients=30) if given.quick else SMALL
+    work = Work.sized(given.quick) if given.job == "cnn" else small
+    trained = importlib.import_module(f"peer_jobs.{given.name}").job(work, given.rounds, given.workers)
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun starts, one answers
-        print("\n" + json.dumps(seconds), flush=True)
+        must_move(trained)
+        if given.quick:
+            must_agree(trained, work)
+        print("\n" + json.dumps(trained.seconds), flush=True)

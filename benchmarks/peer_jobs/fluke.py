@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import torch
-from bare import CLASSES, Work, cnn
-from fluke import DDict, FlukeENV
-from fluke.algorithms.fedavg import FedAVG
-from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader
-from fluke.utils import FederationObserver
+from bare import CLASSES, Work
 
-from peer_jobs.timing import copies, gaps, must_differ
+from peer_jobs.timing import Trained, copies
+
+# PyPI's torchvision finds its operators with a CUDA torch only; fluke imports it, and this job uses none of them.
+OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+if torch.version.cuda is None and sys.platform == "linux":
+    for name in ("nms", "qnms"):
+        OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+from fluke import DDict, FlukeENV  # noqa: E402
+from fluke.algorithms.fedavg import FedAVG  # noqa: E402
+from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader  # noqa: E402
+from fluke.utils import FederationObserver  # noqa: E402
 
 
 class Clock(FederationObserver):  # type: ignore[misc]
@@ -24,13 +32,13 @@ class Clock(FederationObserver):  # type: ignore[misc]
         self.moments.append(time.perf_counter())
 
 
-def job(work: Work, rounds: int, workers: int) -> list[float]:
-    """Seconds of each round."""
+def job(work: Work, rounds: int, workers: int) -> Trained:
+    """Train, and note when each round ends."""
     torch.set_num_threads(workers)
     FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=False)
     loaders = [FastDataLoader(*pair, num_labels=CLASSES, batch_size=work.batch, shuffle=True) for pair in work.data()]
     container = DummyDataContainer(loaders, [None] * work.clients, None, CLASSES)
-    model = cnn()
+    model = work.network()
     start = copies(model.parameters())
     settings = DDict(
         model=model,
@@ -47,5 +55,4 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
     federation = FedAVG(work.clients, DataSplitter(container), settings)
     federation.set_callbacks(clock)
     federation.run(rounds, eligible_perc=1.0)
-    must_differ(start, copies(federation.server.model.parameters()))
-    return gaps(clock.moments)
+    return Trained(clock.moments, start, copies(federation.server.model.parameters()))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from bare import Cnn, Work
+from bare import Pair, Work
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
@@ -19,16 +19,20 @@ from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
-from torch import Tensor
+from torch import Tensor, nn
 
-from peer_jobs.timing import copies, gaps, must_differ
+from peer_jobs.timing import Trained, copies
 
 
-class Module(Cnn):
-    """The CNN with the two methods that pfl asks for."""
+class Module(nn.Module):
+    """A network with the two methods that pfl asks for."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(self(images), labels)
+        return F.cross_entropy(self.network(images), labels)
 
     def metrics(self, images: Tensor, labels: Tensor) -> dict[str, Any]:
         return {"loss": Weighted(float(self.loss(images, labels)) * len(labels), len(labels))}
@@ -45,14 +49,20 @@ class Clock(TrainingProcessCallback):  # type: ignore[misc]
         return False, Metrics()
 
 
-def job(work: Work, rounds: int, workers: int) -> list[float]:
-    """Seconds of each round; the first one, which pfl evaluates, is the warm-up. Batches are not shuffled."""
+def _shuffled(data: Pair, user: int) -> Dataset:
+    """A client's examples in a new order, because pfl cuts batches in the order given."""
+    rows = torch.randperm(len(data[1]))
+    return Dataset(tuple(part[rows] for part in data), user_id=str(user))
+
+
+def job(work: Work, rounds: int, workers: int) -> Trained:
+    """Train, and note when each round ends; the first one, which pfl evaluates, is the warm-up."""
     torch.set_num_threads(1)
-    module = Module().to(memory_format=torch.channels_last)
+    module = Module(work.network())
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     start, data = copies(module.parameters()), work.data()
     users = get_user_sampler("minimize_reuse", list(range(work.clients)))
-    federated = FederatedDataset(lambda user: Dataset(data[user], user_id=str(user)), users)
+    federated = FederatedDataset(lambda user: _shuffled(data[user], user), users)
     clock = Clock()
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(rounds, rounds + 1, work.clients, None),
@@ -60,6 +70,6 @@ def job(work: Work, rounds: int, workers: int) -> list[float]:
         model=model,
         model_train_params=NNTrainHyperParams(work.batch, 1, work.lr),
         callbacks=[clock],
+        send_metrics_to_platform=False,
     )
-    must_differ(start, copies(module.parameters()))
-    return gaps(clock.moments)
+    return Trained(clock.moments, start, copies(module.parameters()))

@@ -16,7 +16,13 @@ from fedra.data.download import offline
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pillow", "matplotlib")
 
-EXTRAS = {"tensorboard": ("tensorboard",), "ray": ("ray",), "tsne": ("openTSNE",), "faces": ("onnxruntime",)}
+EXTRAS = {
+    "tensorboard": ("tensorboard",),
+    "ray": ("ray",),
+    "tsne": ("openTSNE",),
+    "faces": ("onnxruntime",),
+    "onnx": ("onnx", "onnxruntime"),
+}
 """Optional features and the packages they need."""
 
 

@@ -19,9 +19,9 @@ import tiny
 import toy
 from fedra.algorithms import fedavg, fedsol, moon
 from fedra.core.algorithm import Algorithm
-from fedra.core.compiling import refuse_without_compiler
+from fedra.core.compiling import CompiledPass, refuse_without_compiler
 from fedra.core.model import Model
-from fedra.errors import ConfigError
+from fedra.errors import ConfigError, RunError
 
 CPU = torch.device("cpu")
 
@@ -96,6 +96,19 @@ def test_a_run_and_a_simulation(compilations: list[int]) -> None:
     data = [(torch.ones(4, 5, dtype=torch.float64), torch.arange(4))]
     fedra.simulate(fedavg(), toy.mlp(), data, rounds=1, compile=True)
     assert len(compilations) > before
+
+
+def test_a_compilation_that_fails_is_one_sentence(compilations: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    class InductorError(RuntimeError):
+        """As torch raises it where its cache is damaged."""
+
+    def fails(*_: Any) -> None:
+        raise InductorError("ImportError: c35.main.so: file too short\n\nand much more")
+
+    InductorError.__module__ = "torch._inductor.exc"
+    monkeypatch.setattr(CompiledPass, "__call__", fails)
+    with pytest.raises(RunError, match=r"in round 1, client 0, a compiled pass failed \(ImportError: .* short\): set"):
+        trained(fedavg(), toy.mlp(torch.float32), compiled=True)
 
 
 def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

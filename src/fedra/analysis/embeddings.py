@@ -68,7 +68,7 @@ def embed(model: Model, weights: Weights, examples: Examples, done: Callable[[in
     """The body's features (N, d) in evaluation mode, on the CPU; `done` is told how many more are ready."""
     found = []
     for start, end in portions(len(examples)):
-        inputs = model.ready(examples.transform.prepare(examples.inputs[start:end].to(model.device)))
+        inputs, _ = examples.ready(model, start, end)
         found.append(model.features(weights, inputs, train=False).flatten(1).cpu())
         done(end - start)
     return torch.cat(found)

@@ -8,11 +8,11 @@ from typing import Any
 import typer
 
 from fedra.cli import training  # isort: skip  (first in the list of commands)
-from fedra.cli import faces, galleries, looking, pictures
+from fedra.cli import deploy, faces, galleries, judging, looking, pictures
 from fedra.cli.app import app
 from fedra.errors import FedraError
 
-__all__ = ["app", "faces", "galleries", "looking", "main", "pictures", "training"]
+__all__ = ["app", "deploy", "faces", "galleries", "judging", "looking", "main", "pictures", "training"]
 
 
 def main(arguments: list[str] | None = None) -> Any:

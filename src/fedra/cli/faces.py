@@ -36,31 +36,33 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def align(
     source: Annotated[Path, typer.Argument(help="A tree of photographs.", metavar="SRC")],
     target: Annotated[Path, typer.Argument(help="Where the same tree of crops goes.", metavar="DST")],
-    detector: Annotated[str, typer.Option(help=DetectorOption.__metadata__[0].help, metavar="PATH|yunet")],
+    detector: Annotated[
+        str | None,
+        typer.Option(
+            help="YuNet's .onnx file, a folder of MTCNN's three, or yunet for the public file.", metavar="PATH|yunet"
+        ),
+    ] = None,
+    points: Annotated[
+        Path | None, typer.Option(help="In place of a detector: a JSON file of known points.", metavar="FILE")
+    ] = None,
     size: Annotated[int, typer.Option(help="Side of the crops in pixels.")] = 112,
     format: Annotated[str, typer.Option(help="jpg, or png which loses nothing.")] = "jpg",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are in the crops' places.")] = False,
 ) -> None:
     """Find the main face of every photograph and align it; what is done already is not done again."""
-    from typing import cast, get_args
-
     from rich.console import Console
 
-    from fedra.errors import ConfigError, nearest
-    from fedra.faces.aligning import SKIPPED, Format, align_folder
+    from fedra.errors import ConfigError
+    from fedra.faces.aligning import SKIPPED, align_folder, check_format
     from fedra.faces.detectors import open_detector
+    from fedra.faces.known_points import KnownPoints
 
-    if format not in get_args(Format):
-        raise ConfigError(f"crops cannot be written as '{format}': {nearest(format, get_args(Format))}")
-    outcome = align_folder(
-        source,
-        target,
-        open_detector(detector),
-        size=size,
-        format=cast(Format, format),
-        force=force,
-        console=Console(stderr=True),
-    )
+    if (detector is None) == (points is None):
+        raise ConfigError("give either a --detector to find faces or a file of known --points")
+    written = check_format(format)
+    finder = KnownPoints(points) if points else open_detector(detector or "")
+    aside = Console(stderr=True)
+    outcome = align_folder(source, target, finder, size=size, format=written, force=force, console=aside)
     done = f"{outcome.made} faces aligned"
     done += f", {outcome.there} were there already" if outcome.there else ""
     done += f", {len(outcome.skipped)} skipped (see {target / SKIPPED})" if outcome.skipped else ""

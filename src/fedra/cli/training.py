@@ -40,7 +40,8 @@ def run(
         folder = out or Path("runs") / ("stdin" if config == "-" else Path(config).stem)
         result = experiment.run(checked, out=folder, force=force, console=console)
     final = result.summary["final_accuracy"]
-    told = "" if final is None else f"accuracy {final:.2%} after "
+    kind = "verification accuracy" if result.summary["protocol"] == "verification" else "accuracy"
+    told = "" if final is None else f"{kind} {final:.2%} after "
     tell(console, f"{told}{result.summary['rounds']} rounds; everything is in {result.folder}")
 
 

@@ -178,5 +178,11 @@ def run_client(
             "two: set local.drop_last = true, another local.batch, or a model without it (norm = 'group')"
         ) from None
     except Exception as error:
+        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            reason = str(error).strip().partition("\n")[0]
+            raise RunError(
+                f"in round {round + 1}, client {client}, a compiled pass failed ({reason}): set compile = false, or "
+                "empty torch's cache of compiled code (TORCHINDUCTOR_CACHE_DIR), which a kill may have damaged"
+            ) from None
         error.add_note(f"in round {round + 1}, client {client}")
         raise

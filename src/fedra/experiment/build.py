@@ -24,6 +24,7 @@ from fedra.experiment import config as configuration
 from fedra.experiment.centralised import is_centralised, together, without_federation
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.config import Config
+from fedra.experiment.judge import Judge, build_judge, choose_protocol
 from fedra.experiment.naming import build_algorithm, build_schedule, with_defaults, written_out, written_schedule
 from fedra.models import MODELS, load_weights, with_projection
 from fedra.models import build as build_model
@@ -33,10 +34,12 @@ from fedra.runners.centralised import refuse_federated_parts
 
 @dataclass(frozen=True)
 class Built:
-    """A job and the data set behind it."""
+    """A job, the data set behind it, and how its model is tested."""
 
     job: Job
     dataset: Dataset
+    protocol: configuration.Protocol
+    judge: Judge
 
 
 def build(config: Config) -> Built:
@@ -57,6 +60,8 @@ def build(config: Config) -> Built:
         refuse_without_compiler(device)
     dataset = load(config.data.name, **config.data.settings)
     transform = transform_for(dataset, config.data.augment)
+    protocol = choose_protocol(config.evaluation.protocol, dataset)
+    _check_counted(config, algorithm, dataset, protocol)
     parts = split_dataset(config, dataset)
     module = build_module(config, dataset)
     clients = PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts)
@@ -64,7 +69,22 @@ def build(config: Config) -> Built:
     test = Examples(known.inputs, known.targets, transform).kept() if len(known) else None
     model = Model(module, device, precision, config.compile)
     job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test)
-    return Built(together(job, clients) if is_centralised(config) else with_owners(job, clients), dataset)
+    job = together(job, clients) if is_centralised(config) else with_owners(job, clients)
+    return Built(job, dataset, protocol, build_judge(protocol, dataset, transform))
+
+
+def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, protocol: configuration.Protocol) -> None:
+    """Figures that count right answers need somebody to count them, and images of the classes to count them on."""
+    if config.diagnostics.classes and protocol == "verification":
+        raise ConfigError(
+            "diagnostics.classes counts right answers, and the run verifies pairs: set evaluation.protocol = "
+            "'classification', or leave it out"
+        )
+    if algorithm.personalise is not None and len(dataset.test) and not len(dataset.known_test):
+        raise ConfigError(
+            f"the part '{algorithm.personalise.name}' is tested on images of the classes that are trained, and the "
+            f"data set '{dataset.name}' has none: raise data.test_fraction"
+        )
 
 
 def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:

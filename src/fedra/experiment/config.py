@@ -22,6 +22,8 @@ from fedra.experiment.overrides import override
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
+Protocol = Literal["auto", "classification", "verification"]
+
 
 class Section(BaseModel):
     """A table of the configuration; unknown keys are refused."""
@@ -114,9 +116,14 @@ class Runner(Named):
 
 
 class Evaluation(Section):
-    """When the server's model is tested."""
+    """When and how the server's model is tested."""
 
     every: int = Field(1, ge=1, description="rounds between tests; the last round is always tested")
+    protocol: Protocol = Field(
+        "auto",
+        description="'classification' counts right answers on held-out images, 'verification' tells pairs of faces "
+        "apart in ten folds; 'auto' verifies where the data set pairs people who are not trained on",
+    )
 
 
 class Faults(Section):

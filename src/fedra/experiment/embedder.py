@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +21,50 @@ FACES = (0.5, 0.5, 0.5)
 
 
 def describe_input(dataset: Dataset) -> dict[str, Any]:
-    """What a model's file says of its inputs: their shape and how they are normalised."""
-    return {"shape": list(dataset.shape), "mean": dataset.mean, "std": dataset.std}
+    """What a model's file says of its inputs: their shape, whether they are bytes, and how they are normalised."""
+    in_bytes = not dataset.train.inputs.is_floating_point()
+    return {"shape": list(dataset.shape), "bytes": in_bytes, "mean": dataset.mean, "std": dataset.std}
 
 
-def embedder_of_run(
-    folder: Path | str, *, fit: Fit = "refuse", flip: Flip = "none", batch: int = 64, device: str = "cpu"
-) -> Embedder:
-    """The embedder a finished run has trained, with the run's own pre-processing; its data are not needed."""
+@dataclass(frozen=True)
+class Trained:
+    """The network of a finished run and what it reads: `mean` and `std` are per channel, empty where there are none."""
+
+    module: nn.Module
+    shape: tuple[int, ...]
+    in_bytes: bool
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def transform(self) -> Transform:
+        """From raw inputs to what the network reads."""
+        return Transform(self.mean or None, self.std or None)
+
+
+def trained_by_run(folder: Path | str) -> Trained:
+    """The network a finished run has trained; its data are not needed."""
     path = Path(folder) / "model.safetensors"
     if not path.exists():
         raise RunError(f"the run in '{folder}' has no model.safetensors: finish it, or give a run's folder")
     _, about = load_model(path)
     if "input" not in about:
         raise RunError(f"'{path}' does not say what its inputs look like: train it again with this version")
-    shape, mean, std = (tuple(about["input"][key] or ()) for key in ("shape", "mean", "std"))
+    given = about["input"]
+    shape, mean, std = (tuple(given[key] or ()) for key in ("shape", "mean", "std"))
     module = _untrained(about["model"], shape, len(about["classes"]))
     load_weights(module, path)
-    prepare = Transform(mean or None, std or None).prepare
-    return Embedder(module, prepare, shape, fit=fit, flip=flip, batch=batch, device=build_device(device))
+    return Trained(module, shape, given.get("bytes", True), mean, std, tuple(about["classes"]))
+
+
+def embedder_of_run(
+    folder: Path | str, *, fit: Fit = "refuse", flip: Flip = "none", batch: int = 64, device: str = "cpu"
+) -> Embedder:
+    """The embedder a finished run has trained, with the run's own pre-processing; its data are not needed."""
+    found = trained_by_run(folder)
+    prepare = found.transform.prepare
+    return Embedder(found.module, prepare, found.shape, fit=fit, flip=flip, batch=batch, device=build_device(device))
 
 
 def embedder_of_weights(

@@ -31,6 +31,7 @@ from fedra.experiment.config import Config
 from fedra.experiment.embedder import describe_input
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.interrupt import Interruption
+from fedra.experiment.judge import Judge
 from fedra.experiment.progress import screen
 from fedra.experiment.tensorboard import Events
 from fedra.experiment.training import Plan, State, rounds
@@ -95,7 +96,7 @@ def _execute(
 ) -> RunResult:
     job = _diagnosed(config, built.job)
     metrics = folder.metrics() if folder else []
-    plan = _plan(config, job, metrics)
+    plan = _plan(config, built.judge, job, metrics)
     seconds = sum(line["seconds"] for line in metrics)
     cohort = plan.cohort.size(len(job.clients))
     title = title_of(config)
@@ -193,13 +194,13 @@ def _curves(folder: RunFolder, metrics: list[dict[str, Any]], title: str) -> Non
     draw_curves({title: metrics}, folder.path / "curves.svg")
 
 
-def _plan(config: Config, job: Job, past: list[dict[str, Any]]) -> Plan:
+def _plan(config: Config, judge: Judge, job: Job, past: list[dict[str, Any]]) -> Plan:
     cohort = CohortRule(config.cohort.fraction, config.cohort.sampling)
     faults = FaultRule(**config.faults.model_dump())
     wanted = config.diagnostics
     watching = observers(wanted.classes, wanted.preservation, wanted.divergence, job, past)
     traffic = not is_centralised(config)
-    return Plan(config.rounds, cohort, faults, config.evaluation.every, watching, traffic)
+    return Plan(config.rounds, cohort, faults, config.evaluation.every, watching, traffic, judge)
 
 
 @contextmanager
@@ -228,6 +229,7 @@ def _summary(
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
         "algorithm": config.algorithm.name,
+        "protocol": built.protocol,
         "final_accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": max(accuracies, default=None),
         "rounds": len(metrics),
@@ -243,7 +245,8 @@ def _summary(
     }
     if failure is not None:
         # A collapsed model predicts one class: papers report such a run at chance level.
-        summary |= {"failure": failure, "chance_accuracy": 1 / len(built.dataset.classes)}
+        chance = 0.5 if built.protocol == "verification" else 1 / len(built.dataset.classes)
+        summary |= {"failure": failure, "chance_accuracy": chance}
     return summary
 
 

@@ -20,6 +20,7 @@ from fedra.core.uploads import Uploads
 from fedra.core.view import Server, Upload
 from fedra.errors import RunFailed
 from fedra.experiment.cohort import CohortRule, Expected, FaultRule, refusals
+from fedra.experiment.judge import Judge, Verdict, classification
 from fedra.runners.base import Runner
 
 
@@ -70,6 +71,7 @@ class Plan:
     evaluate_every: int = 1
     observers: tuple[Observer, ...] = ()
     traffic: bool = True  # whether models and uploads travel, which they do not within one machine
+    judge: Judge = classification
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,12 @@ def rounds(
         if not plan.traffic:
             lines = [{**line, "bytes_up": 0} for line in lines]
         last = state.round + 1 == plan.rounds
-        due = job.test is not None and ((state.round + 1) % plan.evaluate_every == 0 or last)
-        counts = runner.evaluate(server.weights) if due else None
-        metrics = _metrics(job, state, server, counts, lines)
+        due = (state.round + 1) % plan.evaluate_every == 0 or last
+        verdict = plan.judge(job, runner, server.weights) if due else Verdict()
+        metrics = _metrics(job, state, server, verdict, lines)
         metrics["bytes_down"] *= plan.traffic
         for observer in plan.observers:
-            metrics |= observer.round(server, counts)
+            metrics |= observer.round(server, verdict.counts)
         metrics["seconds"] = round(time.perf_counter() - started, 4)
         with held():
             state.advance(server, memory)
@@ -173,9 +175,7 @@ def _figures(uploads: Uploads) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _metrics(
-    job: Job, state: State, server: Server, counts: Counts | None, lines: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _metrics(job: Job, state: State, server: Server, verdict: Verdict, lines: list[dict[str, Any]]) -> dict[str, Any]:
     taken = [line for line in lines if "dropped" not in line]
     examples = sum(line["examples"] for line in taken)
     common, received = job.algorithm.sharing.common(state.server.weights), broadcast(job.algorithm, state.server)
@@ -185,8 +185,7 @@ def _metrics(
         down += tree.size_in_bytes(owned) // job.classes * sum(job.classes_of(line["client"]) for line in lines)
     return {
         "round": state.round + 1,
-        "accuracy": None if counts is None else counts.accuracy,
-        "loss": None if counts is None else counts.mean_loss,
+        **verdict.figures,
         "train_loss": sum(line["train_loss"] * line["examples"] for line in taken) / examples,
         "clients": len(taken),
         "dropped": len(lines) - len(taken),

@@ -7,16 +7,17 @@ import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from rich.console import Console
 
 from fedra.data.decoding import Bytes
-from fedra.errors import ConfigError, DataError
+from fedra.errors import ConfigError, DataError, nearest
 from fedra.experiment.progress import steps
 from fedra.faces.alignment import align_face
 from fedra.faces.detection import Detector, main_face
-from fedra.faces.landmarks import TEMPLATE_SIDE, template
+from fedra.faces.known_points import KnownPoints
+from fedra.faces.landmarks import TEMPLATE_SIDE, Points, template
 from fedra.faces.photographs import photographs_in, read_photograph
 from fedra.writing import write_atomically
 
@@ -34,6 +35,14 @@ class Outcome:
     skipped: dict[str, str]
 
 
+def check_format(name: str) -> Format:
+    """The name of a format that crops can be written in."""
+    formats: dict[str, Format] = {known: known for known in get_args(Format)}
+    if name not in formats:
+        raise ConfigError(f"crops cannot be written as '{name}': {nearest(name, formats)}")
+    return formats[name]
+
+
 class _Skip(Exception):
     """A photograph of which no crop is made, and why."""
 
@@ -41,7 +50,7 @@ class _Skip(Exception):
 def align_folder(
     source: Path,
     target: Path,
-    detector: Detector,
+    finder: Detector | KnownPoints,
     *,
     size: int = TEMPLATE_SIDE,
     format: Format = "jpg",
@@ -50,8 +59,9 @@ def align_folder(
 ) -> Outcome:
     """Align the main face of every photograph under `source` into the same place under `target`.
 
-    A crop carries the mark of its photograph, detector and size: one that is there already is not made again, and any
-    other file in its place stays unless `force`. Photographs without a crop are listed in target/skipped.csv.
+    `finder` finds the faces, or knows their points. A crop carries the mark of its photograph, finder and size: one
+    that is there already is not made again, and any other file in its place stays unless `force`. Photographs without
+    a crop are listed in target/skipped.csv.
     """
     _check_apart(source, target)
     template(size)  # refuses a senseless size before any work
@@ -69,7 +79,7 @@ def align_folder(
                 try:
                     if owners.setdefault(crop, place) != place:
                         raise _Skip(f"'{owners[crop]}' has the same name but for its ending: rename one of them")
-                    fresh = _align(photograph, crop, detector, size, force)
+                    fresh = _align(photograph, place, crop, finder, size, force)
                     made, there = made + fresh, there + (not fresh)
                 except _Skip as reason:
                     skipped[str(place)] = str(reason)
@@ -82,28 +92,24 @@ def align_folder(
 def _check_apart(source: Path, target: Path) -> None:
     """Neither folder may hold the other: crops would be taken for photographs, or the other way round."""
     one, other = source.resolve(), target.resolve()
-    if one == other or one.is_relative_to(other) or other.is_relative_to(one):
-        raise ConfigError(f"'{source}' and '{target}' lie in each other: put the crops into a folder of their own")
+    if one.is_relative_to(other) or other.is_relative_to(one):
+        raise ConfigError(f"the crops cannot go to '{target}', which overlaps '{source}': give a folder of their own")
     if other.exists() and not other.is_dir():
         raise ConfigError(f"'{target}' is a file: give a folder for the crops")
 
 
-def _align(photograph: Path, crop: Path, detector: Detector, size: int, force: bool) -> bool:
+def _align(photograph: Path, place: Path, crop: Path, finder: Detector | KnownPoints, size: int, force: bool) -> bool:
     """Make one crop; False if it is there already."""
     try:
-        mark = _mark(photograph.read_bytes(), detector, size)
+        mark = _mark(photograph.read_bytes(), place, finder, size)
+        if crop.exists() and not force:
+            if _mark_of(crop) == mark:
+                return False
+            raise _Skip(f"'{crop}' is there and is not its crop with these points and size: --force replaces it")
+        image = read_photograph(photograph)
+        aligned = align_face(image, _points(finder, place, image), size)
     except OSError as error:
         raise _Skip(f"it cannot be read ({error.strerror})") from None
-    if crop.exists() and not force:
-        if _mark_of(crop) == mark:
-            return False
-        raise _Skip(f"'{crop}' is there and is not its crop by this detector and size: --force replaces it")
-    try:
-        image = read_photograph(photograph)
-        face = main_face(detector(image), image.shape)
-        if face is None:
-            raise _Skip("no face was found")
-        aligned = align_face(image, face.points, size)
     except DataError as error:
         raise _Skip(str(error)) from None
     crop.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +117,19 @@ def _align(photograph: Path, crop: Path, detector: Detector, size: int, force: b
     return True
 
 
-def _mark(content: bytes, detector: Detector, size: int) -> str:
-    about = f"{hashlib.sha256(content).hexdigest()} {detector.fingerprint} {size}"
+def _points(finder: Detector | KnownPoints, place: Path, image: Bytes) -> Points:
+    if isinstance(finder, KnownPoints):
+        return finder.of(place)
+    face = main_face(finder(image), image.shape)
+    if face is None:
+        raise _Skip("no face was found")
+    return face.points
+
+
+def _mark(content: bytes, place: Path, finder: Detector | KnownPoints, size: int) -> str:
+    """What a crop is made of, as a comment in its file."""
+    found = str(finder.of(place).tolist()) if isinstance(finder, KnownPoints) else finder.fingerprint
+    about = f"{hashlib.sha256(content).hexdigest()} {found} {size}"
     return f"fedra align {hashlib.sha256(about.encode()).hexdigest()[:32]}"
 
 

@@ -43,12 +43,23 @@ def cosine(features: Tensor, weight: Tensor) -> Tensor:
     units, rows = normalise(features.to(dtype)), weight.to(dtype)
     if torch.compiler.is_compiling():  # a compiler fuses the formula by itself
         return (F.linear(units, rows).to(dtype) * inverse_lengths(rows)).clamp(-1.0, 1.0)
-    values: Tensor = CosineProduct.apply(units, rows)  # type: ignore[no-untyped-call]
+    values: Tensor = CosineProduct.apply(units, rows, None)[0]  # type: ignore[no-untyped-call]
     return values
 
 
+def cosine_and_true(features: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and the cosines (B,) with the true classes, whose gradient needs no pass over all classes."""
+    if torch.compiler.is_compiling():
+        values = cosine(features, weight)
+        return values, values.gather(1, labels[:, None])[:, 0]
+    dtype = working_dtype(features, weight)
+    values, true, _ = CosineProduct.apply(normalise(features.to(dtype)), weight.to(dtype), labels)  # type: ignore[no-untyped-call]
+    return values, true
+
+
 class CosineProduct(torch.autograd.Function):
-    """units @ rows.T / |rows|, and its gradient, without a copy of the rows: they are the largest tensor of a head.
+    """c = units @ rows.T / |rows|, its entries at the labels, and the gradient of both; no copy of the rows is made,
+    which are the largest tensor of a head.
 
     d c_ij / d rows_j = u_i / |rows_j| - c_ij rows_j / |rows_j|^2
     """
@@ -56,25 +67,38 @@ class CosineProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(units: Tensor, rows: Tensor) -> Tensor:
+    def forward(units: Tensor, rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        inverse = inverse_lengths(rows)
         product = F.linear(units, rows)
-        return F.hardtanh_(product.to(rows.dtype).mul_(inverse_lengths(rows)))  # within [-1, 1], in place in vmap too
+        values = F.hardtanh_(product.to(rows.dtype).mul_(inverse))  # within [-1, 1], in place in vmap too
+        true = values[:, 0] if labels is None else values.gather(1, labels[:, None])[:, 0]
+        return values, true.clone(), inverse
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: tuple[Tensor, ...]) -> None:
+        units, rows, labels = inputs
+        values, true, inverse = output
+        ctx.mark_non_differentiable(inverse, *([true] if labels is None else []))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(units, rows, labels, values, true, inverse)
         kind = inputs[1].device.type
         ctx.half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs[1].dtype
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
-        units, rows, cosines = ctx.saved_tensors
-        inverse = inverse_lengths(rows)
-        scaled = (slope * inverse).to(ctx.half)
+    def backward(ctx: Any, slope: Tensor | None, own: Tensor | None, _: None) -> tuple[Tensor, Tensor, None]:
+        units, rows, labels, cosines, true, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted: the kept lengths carry no graph
+            inverse = inverse_lengths(rows)
+        slope = torch.zeros_like(cosines) if slope is None else slope
+        scaled, inward = slope * inverse, (slope * cosines).sum(dim=0)
+        if own is not None:
+            place = torch.arange(len(labels), device=labels.device), labels
+            scaled = scaled.index_put_(place, own * inverse[labels], accumulate=True)
+            inward = inward.index_add(0, labels, own * true)
+        scaled = scaled.to(ctx.half)
         to_units = (scaled @ rows.to(ctx.half)).to(rows.dtype)
         to_rows = (scaled.mT @ units.to(ctx.half)).to(rows.dtype)
-        inward = torch.linalg.vecdot(slope, cosines, dim=0) * inverse.square()
-        return to_units, to_rows.sub_(rows * inward[:, None])
+        return to_units, torch.addcmul(to_rows, rows, (inward * inverse.square())[:, None], value=-1), None
 
 
 def with_true_class(others: Tensor, own: Tensor, labels: Tensor, scale: float) -> Tensor:

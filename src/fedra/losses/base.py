@@ -20,7 +20,15 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.errors import ConfigError
-from fedra.losses.angle import Overflow, add_angle, cosine, straight_through, with_true_class, working_dtype
+from fedra.losses.angle import (
+    Overflow,
+    add_angle,
+    cosine,
+    cosine_and_true,
+    straight_through,
+    with_true_class,
+    working_dtype,
+)
 from fedra.losses.checks import check_cosines, check_finite, check_range, check_settings, check_shapes
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -43,6 +51,7 @@ class Cosines:
     learned: Mapping[str, Tensor] = field(default_factory=dict)
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
     mask: Tensor | None = None
+    own: Tensor | None = None
 
     @property
     def real(self) -> Tensor:
@@ -57,6 +66,8 @@ class Cosines:
     @property
     def true(self) -> Tensor:
         """(B,): the cosine with the example's own class."""
+        if self.own is not None:
+            return self.own
         return self.values.gather(1, self.labels.clamp(min=0)[:, None])[:, 0]
 
     @property
@@ -244,8 +255,11 @@ class AngularLoss:
             check_range(type(self).__name__, labels, len(weight))
         rows = features.to(working_dtype(features, weight))
         norms = torch.linalg.vector_norm(rows, dim=1)
-        values = self.compare(features, weight)
-        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, drawn, mask)
+        if type(self).compare is AngularLoss.compare:
+            values, own = cosine_and_true(features, weight, labels.long())
+        else:
+            values, own = self.compare(features, weight), None
+        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, drawn, mask, own)
 
     def _finite(self, losses: Tensor, features: Tensor, weight: Tensor) -> Tensor:
         if self.check:

@@ -167,7 +167,7 @@ class UniTSFace(ScaledLoss):
         memory = seen.kept("memory")
         if seen.features is None:
             raise ConfigError("UniTSFace compares features with its memory: call the loss, not logits")
-        return replace(seen, values=cosine(seen.features, memory)), memory.abs().sum(dim=1) > 0
+        return replace(seen, values=cosine(seen.features, memory), own=None), memory.abs().sum(dim=1) > 0
 
     def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
         pairs, known = self.pairs(seen)

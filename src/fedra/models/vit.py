@@ -44,7 +44,8 @@ class ClassToken(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, patches + 1, width))
 
     def forward(self, patches: Tensor) -> Tensor:
-        return torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1) + self.positions
+        # Not `len`, which would fix the number of images in an exported graph.
+        return torch.cat([self.token.expand(patches.shape[0], -1, -1), patches], dim=1) + self.positions
 
 
 class LocalityAttention(nn.Module):
@@ -61,7 +62,8 @@ class LocalityAttention(nn.Module):
         split = self.query_key_value(tokens).unflatten(2, (3, self.heads, HEAD_WIDTH))
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         scores = query @ key.transpose(-2, -1) * self.log_temperature.exp()
-        itself = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+        place = torch.arange(scores.shape[-1], device=scores.device)
+        itself = place[:, None] == place
         weights = scores.masked_fill(itself, -torch.finfo(scores.dtype).max).softmax(dim=-1)
         mixed: Tensor = self.out((weights @ value).transpose(1, 2).flatten(2))
         return mixed

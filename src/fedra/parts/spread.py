@@ -27,7 +27,7 @@ from fedra.errors import ConfigError
 from fedra.losses.base import ScaledLoss
 from fedra.registry import Positive, Strength
 
-BLOCK_BYTES = 2**28
+BLOCK_BYTES = 2**27
 """The largest block of similarities that is made at once."""
 
 Reduction = Literal["sum", "mean"]
@@ -71,19 +71,16 @@ class CrossClientSoftmax(Penalty):
         for block in blocks(rows, owners, draw, sample):
             anchors = unit[block.anchors]
             others = unit if block.columns is None else unit[block.columns]
-            logits = self._scale * (anchors @ others.T)
-            own = self._own_logit(anchors)
-            logits.masked_fill_(block.related, -torch.inf)
             # The positive stands apart from the block, so that it is there whatever columns were drawn.
-            normaliser = torch.logaddexp(torch.logsumexp(logits, dim=1), own)
-            share = logits.sub_(normaliser[:, None]).exp_()
-            pushed = self._scale * (share.T @ anchors)
-            if block.columns is None:
-                total += pushed
-            else:
-                total.index_add_(0, block.columns, pushed)
+            own = self._own_logit(anchors)
+            powers = (anchors @ others.T).mul_(self._scale).masked_fill_(block.related, -torch.inf)
+            largest = torch.maximum(powers.amax(dim=1), own)
+            powers.sub_(largest[:, None]).exp_()
+            positive = (own - largest).exp()
+            normaliser = powers.sum(dim=1) + positive
+            _add_push(total, block, powers, anchors * (self._scale / normaliser)[:, None])
             if self.self_term and self.margin is None:
-                total.index_add_(0, block.anchors, ((own - normaliser).exp() - 1)[:, None] * anchors)
+                total.index_add_(0, block.anchors, (positive / normaliser - 1)[:, None] * anchors)
         if self.margin is not None:
             total = through_normalisation(total, rows)
         return total / len(rows) if self.reduction == "mean" else total
@@ -147,11 +144,7 @@ class Hinge(Penalty):
                 likeness.masked_fill_(likeness < least, -1.0)
             excess = likeness.sub_(self.threshold).relu_().mul_(2.0)
             total.index_add_(0, block.anchors, excess @ others)
-            pushed = excess.T @ anchors
-            if block.columns is None:
-                total += pushed
-            else:
-                total.index_add_(0, block.columns, pushed)
+            _add_push(total, block, excess, anchors)
         total = through_normalisation(total, rows)
         return total / max(pairs, 1) if self.reduction == "mean" else total
 
@@ -224,6 +217,14 @@ def blocks(rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | No
         if width < count:
             columns = torch.randperm(count, generator=draw)[:width].sort().values.to(rows.device)
         yield Block(anchors, columns, owners.related(anchors, columns))
+
+
+def _add_push(total: Tensor, block: Block, strengths: Tensor, anchors: Tensor) -> None:
+    """Add strengths^T anchors to the rows that stand in the block's columns."""
+    if block.columns is None:
+        total.addmm_(strengths.T, anchors)
+    else:
+        total.index_add_(0, block.columns, strengths.T @ anchors)
 
 
 def through_normalisation(gradient: Tensor, rows: Tensor) -> Tensor:

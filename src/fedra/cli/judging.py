@@ -1,0 +1,1 @@
+"""Commands that judge a model: eval."""

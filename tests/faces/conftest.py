@@ -1,0 +1,74 @@
+"""A tiny trained model, made-up photographs and a detector that knows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedra
+import tiny
+from fedra.data.decoding import Bytes
+from fedra.data.faces import MadeUpFaces, PhotographSettings, write_photographs
+from fedra.experiment import run
+from fedra.faces import Face, KnownPoints, ModelSource, photographs_in, read_photograph
+
+SIDE = 32
+SETTINGS = PhotographSettings(height=80, width=100, smallest=0.25, largest=0.35)
+
+
+class Acquainted:
+    """A detector that knows the photographs of a folder and finds nobody elsewhere."""
+
+    fingerprint = "acquainted 1"
+
+    def __init__(self, folder: Path) -> None:
+        points = KnownPoints(folder / "points.json")
+        paths = photographs_in(folder)
+        self._known = {read_photograph(path).tobytes(): points.of(path.relative_to(folder)) for path in paths}
+
+    def __call__(self, image: Bytes) -> list[Face]:
+        points = self._known.get(image.tobytes())
+        if points is None:
+            return []
+        return [Face(np.concatenate([points.min(axis=0), points.max(axis=0)]), 0.9, points)]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folder; its model reads 32x32 in colour."""
+    config = tiny.table(
+        data={"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [3, SIDE, SIDE]},
+        model={"name": "mobilefacenet-tiny", "embedding": 16},
+        rounds=1,
+    )
+    folder = tmp_path_factory.mktemp("model") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_curves", lambda *_: None)
+        fedra.run(config, out=folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def source(model: Path) -> ModelSource:
+    return ModelSource(path=str(model))
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four people, three photographs of each, 80x100, and points.json."""
+    folder = tmp_path_factory.mktemp("photographs") / "people"
+    return write_photographs(folder, MadeUpFaces(), identities=4, images=3, settings=SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def detector(photographs: Path) -> Acquainted:
+    return Acquainted(photographs)
+
+
+@pytest.fixture
+def known_to_the_commands(detector: Acquainted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every --detector is the acquainted one."""
+    monkeypatch.setattr("fedra.faces.detectors.open_detector", lambda name: detector)
+    monkeypatch.setattr("fedra.faces.recogniser.open_detector", lambda name: detector)
