@@ -7,7 +7,7 @@ DEV := $(VENV)/.dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench format clean
+.PHONY: help demo test check docs bench peers format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -44,6 +44,9 @@ docs: $(DEV)  ## Regenerate the reference pages in docs/
 
 bench: $(DEV)  ## Measure speed against bare loops; prints ratios
 	@$(BIN)/python benchmarks/run.py
+
+peers: $(DEV)  ## Install Flower, pfl and fluke into .bench/ to compare speed with (4 GB)
+	@$(BIN)/python benchmarks/peers.py --install
 
 clean:  ## Remove caches and build products (not your runs)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -42,7 +42,7 @@ class Federation:
 
     def weights(self) -> list[Tensor]:
         """The global weights now."""
-        return [value.detach().clone() for value in self._state.server.weights.values()]
+        return [value.detach().clone() for value in self._state.server.weights.params.values()]
 
     def close(self) -> None:
         self._runner.close()

@@ -1,7 +1,8 @@
-"""The CNN job of `engine.py` on other libraries, each in an environment of its own under .bench/.
+"""The CNN of `engine.py` and the MLP of `stacked.py` on other libraries, each in an environment of its own in .bench/.
 
-`python benchmarks/peers.py --install` makes the environments (several GB, from PyPI), with fedra's version of torch.
-Each job uses all cores in the way its library offers; the libraries take turns, and the quickest round counts.
+`make peers` makes the environments (4 GB, from PyPI), with fedra's version of torch. Each job uses all cores in the
+way its library offers; the libraries take turns, and the quickest round after the warm-up counts. With `--quick` the
+weights that each library reaches are compared with those of the bare loop.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ PEERS = {
     "fluke": Peer("fluke-fl==0.8.1"),
 }
 US = "fedra"
+JOBS = {"cnn": 6, "mlp": 3}
+"""The jobs, and how many rounds of each are run at a time, the warm-up included."""
 
 
 def install() -> None:
@@ -55,7 +58,7 @@ def _python(name: str) -> Path:
     return Path(sys.executable) if name == US else HOME / name / "bin" / "python"
 
 
-def _seconds(name: str, quick: bool) -> list[float] | None:
+def _seconds(name: str, job: str, quick: bool) -> list[float] | None:
     """Seconds of each round after the first, or None if the job failed."""
     peer = PEERS.get(name)
     launcher = (
@@ -63,7 +66,15 @@ def _seconds(name: str, quick: bool) -> list[float] | None:
         if peer and peer.torchrun
         else []
     )
-    sizes = ["--rounds", "3" if quick else "6", "--workers", str(cores()), *(["--quick"] if quick else [])]
+    sizes = [
+        "--job",
+        job,
+        "--rounds",
+        "2" if quick else str(JOBS[job]),
+        "--workers",
+        str(cores()),
+        *(["--quick"] if quick else []),
+    ]
     command = [str(_python(name)), *launcher, "-m", "peer_jobs", name, *sizes]
     # Ray's workers find the job's modules by PYTHONPATH; no library should report home during a benchmark.
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
@@ -71,23 +82,31 @@ def _seconds(name: str, quick: bool) -> list[float] | None:
         command, cwd=FOLDER, env={**os.environ, **quiet, "PYTHONPATH": str(FOLDER)}, capture_output=True, text=True
     )
     if done.returncode:
-        print(f"{name} failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+        print(f"{name} failed on the {job} job: {_reason(done.stderr)}")
         return None
     seconds: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
     return seconds[1:]
+
+
+def _reason(log: str) -> str:
+    """The last error that a job's log tells: torchrun writes more after it."""
+    lines = [line for line in log.splitlines() if "Error: " in line] or log.strip().splitlines() or ["it said nothing"]
+    return lines[-1]
 
 
 def measure(quick: bool) -> list[Row]:
     """Each peer's round time against fedra's."""
     there = [name for name in PEERS if _python(name).exists()]
     for name in PEERS.keys() - set(there):
-        print(f"{name} is not installed: make its environment with `python benchmarks/peers.py --install`")
-    if not there:
-        return []
+        print(f"{name} is not installed: make its environment with `make peers`")
+    return [row for job in JOBS for row in _rows(job, there, quick)] if there else []
+
+
+def _rows(job: str, there: list[str], quick: bool) -> list[Row]:
     found: dict[str, list[float]] = {name: [] for name in (US, *there)}
     for repeat in range(1 if quick else 3):
         for name in list(found) if repeat % 2 else list(reversed(found)):
-            seconds = _seconds(name, quick)
+            seconds = _seconds(name, job, quick)
             if seconds is None:
                 found.pop(name)
             else:
@@ -96,7 +115,7 @@ def measure(quick: bool) -> list[Row]:
         sys.exit(f"{US}'s own job failed, so that there is nothing to compare with")
     timings = Timings(found)
     return [
-        Row(f"{name} against {US}, round time", timings.ratio(name, US), note=timings.note(name, US))
+        Row(f"{job.upper()}: {name} against {US}, round time", timings.ratio(name, US), note=timings.note(name, US))
         for name in found
         if name != US
     ]

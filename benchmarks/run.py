@@ -14,7 +14,19 @@ from pathlib import Path
 
 from measure import FOLDER, Row, machine
 
-NAMES = ("engine", "stacked", "runners", "methods", "scale", "partitions", "startup", "losses", "compile", "peers")
+NAMES = (
+    "engine",
+    "stacked",
+    "runners",
+    "methods",
+    "scale",
+    "partitions",
+    "startup",
+    "losses",
+    "compile",
+    "spread",
+    "peers",
+)
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEADING = ["| benchmark | what | measured | target | | seconds |", "| --- | --- | ---: | ---: | --- | --- |"]
 

@@ -53,11 +53,11 @@ def _loss(weights: tuple[Tensor, ...], inputs: Tensor, targets: Tensor) -> Tenso
     return F.cross_entropy(F.linear(F.relu(F.linear(inputs, wide, wide_bias)), last, last_bias), targets)
 
 
-def job_of(inputs: Tensor, targets: Tensor) -> Job:
+def job_of(inputs: Tensor, targets: Tensor, lr: float = LR) -> Job:
     """One client for each row."""
     model = Model(build("mlp", (WIDTH,), CLASSES, seed=0, hidden=(WIDTH,)))
     clients = OwnClients([Examples(*pair) for pair in zip(inputs, targets, strict=True)])
-    return Job(fedavg(), model, clients, LocalTraining(Schedule(1, BATCH), lr=LR), CLASSES, seed=0)
+    return Job(fedavg(), model, clients, LocalTraining(Schedule(1, BATCH), lr=lr), CLASSES, seed=0)
 
 
 def measure(quick: bool) -> list[Row]:

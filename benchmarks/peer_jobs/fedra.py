@@ -17,7 +17,7 @@ def _federation(work: Work, workers: int) -> Federation:
         return Federation(cnn_job(work), "processes", workers=workers)
     torch.set_num_threads(workers)
     inputs, targets = zip(*work.data(), strict=True)
-    return Federation(job_of(torch.stack(inputs), torch.stack(targets)), "stacked")
+    return Federation(job_of(torch.stack(inputs), torch.stack(targets), work.lr), "stacked")
 
 
 def job(work: Work, rounds: int, workers: int) -> Trained:

@@ -58,7 +58,9 @@ def _shuffled(data: Pair, user: int) -> Dataset:
 def job(work: Work, rounds: int, workers: int) -> Trained:
     """Train, and note when each round ends; the first one, which pfl evaluates, is the warm-up."""
     torch.set_num_threads(1)
-    module = Module(work.network())
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # pfl sends no weights at the start: every process must begin with the same
+        module = Module(work.network())
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     start, data = copies(module.parameters()), work.data()
     users = get_user_sampler("minimize_reuse", list(range(work.clients)))

@@ -207,11 +207,16 @@ class Fold:
     def add_stack(self, uploads: Uploads) -> None:
         """Fold in a stack of them: the combine rule at once, parts that collect something one after the other."""
         self._combined = self._algorithm.combine.add_stack(self._combined, uploads)
-        collecting = {name: part for name, part in self._parts.items() if type(part).collect is not Part.collect}
+        collecting = {name: part for name, part in self._parts.items() if self._collects(part)}
         for upload in uploads if collecting else ():
             for name, part in collecting.items():
                 self._totals[name] = part.collect(self._totals[name], upload)
         self.uploads += len(uploads)
+
+    def _collects(self, part: Part) -> bool:
+        """Whether the part has anything to collect; sharing has only where rows belong to classes."""
+        overridden = type(part).collect is not Part.collect
+        return overridden and (part != self._algorithm.sharing or bool(self._algorithm.sharing.owned))
 
     @torch.no_grad()
     def finish(self, server: Server, population: Population) -> Server:

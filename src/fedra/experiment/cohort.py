@@ -131,8 +131,10 @@ def refusals(uploads: Uploads, expected: Expected) -> list[str | None]:
     )
     if misfit:
         return [misfit] * len(uploads)
-    blamed = [_blamed(uploads.figures, place) for place in range(len(uploads))]
-    return list(map(_unsound, uploads.broken_step, uploads.finite, blamed))
+    return [
+        None if step is None and finite else _unsound(uploads.figures, place, step)
+        for place, (step, finite) in enumerate(zip(uploads.broken_step, uploads.finite, strict=True))
+    ]
 
 
 def _misfit(kind: str, sent: Params, expected: Shapes) -> str | None:
@@ -153,7 +155,7 @@ def _blamed(figures: Mapping[str, Sequence[float]], place: int) -> str:
     return f" in {' and '.join(name.removeprefix(prefix) for name in terms)}" if terms else ""
 
 
-def _unsound(broken_step: int | None, finite: bool, blamed: str) -> str | None:
-    if broken_step is not None:
-        return f"its loss was not finite at local step {broken_step}{blamed}"
-    return None if finite else "its update was not finite"
+def _unsound(figures: Mapping[str, Sequence[float]], place: int, broken_step: int | None) -> str:
+    if broken_step is None:
+        return "its update was not finite"
+    return f"its loss was not finite at local step {broken_step}{_blamed(figures, place)}"

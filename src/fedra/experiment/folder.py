@@ -66,6 +66,8 @@ class RunFolder:
             ) from None
         for name in FILES:
             (self.path / name).unlink(missing_ok=True)
+        for path in self.path.glob("eval-*"):
+            path.unlink()
         for name in FOLDERS:
             shutil.rmtree(self.path / name, ignore_errors=True)
         write_atomically(self.path / "config.toml", configuration.write(config).encode())
