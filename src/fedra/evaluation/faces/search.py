@@ -18,6 +18,9 @@ from fedra.losses.angle import working_dtype
 BLOCK_BYTES = 256 * 2**20
 """How much memory a search may take for its working blocks."""
 
+CACHED_BYTES = 16 * 2**20
+"""Gallery rows of a block at most: what the processor's cache holds is multiplied and measured in one reading."""
+
 Done = Callable[[int], None]
 """Told of every block how many comparisons it held."""
 
@@ -66,7 +69,7 @@ def _block_sizes(gallery: int, length: int, item: int, block_bytes: int) -> tupl
     if block_bytes < 1:
         raise ConfigError(f"block_bytes = {block_bytes} is no memory at all: give at least some megabytes")
     half = block_bytes // 2
-    rows = min(gallery, max(1, half // (2 * length * item)))
+    rows = min(gallery, max(1, min(half // 2, CACHED_BYTES) // (length * item)))
     return rows, max(1, half // (2 * length * item + 3 * rows * item))
 
 
@@ -85,8 +88,9 @@ def top_k(queries: Tensor, gallery: Tensor, k: int, *, block_bytes: int = BLOCK_
 def _best(scores: Tensor, k: int) -> Matches:
     """The k largest of each line, ties by column: topk alone leaves open which of equal scores it takes."""
     k = min(k, scores.shape[1])
-    values, columns = scores.topk(k, dim=1)
-    cut_through_ties = (scores >= values[:, -1:]).sum(dim=1) > k
+    values, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)
+    cut_through_ties = values[:, k - 1] == values[:, -1] if values.shape[1] > k else torch.zeros(0, dtype=torch.bool)
+    values, columns = values[:, :k], columns[:, :k]
     if bool(cut_through_ties.any()):
         ordered = scores[cut_through_ties].sort(dim=1, descending=True, stable=True)
         values[cut_through_ties], columns[cut_through_ties] = ordered.values[:, :k], ordered.indices[:, :k]
