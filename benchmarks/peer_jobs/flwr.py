@@ -50,7 +50,8 @@ def server_app(work: Work, rounds: int, trained: Trained) -> ServerApp:
 
     @app.main()
     def serve(grid: Grid, context: Context) -> None:
-        strategy = FedAvg(fraction_evaluate=0.0, min_available_nodes=work.clients)
+        # Otherwise the first round trains those clients alone that have connected by then.
+        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=work.clients, min_available_nodes=work.clients)
         start = work.network().state_dict()
         trained.start.extend(copies(start.values()))
         arrays = ArrayRecord(start)

@@ -113,10 +113,11 @@ def export_run(
         )
     length = model.features(model.weights(), _prepared(trained, _raw(trained, 1, 0)), train=False).shape[1]
     about = _about(trained, run.path / "model.safetensors", module, length)
+    told = model_card(run, config, summary, about, path.name, licence)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _with_metadata(graph, about))
     card = path.with_suffix(".md")
-    write_atomically(card, model_card(run, config, summary, about, path.name, licence).encode())
+    write_atomically(card, told.encode())
     return Exported(path, card, length, difference)
 
 

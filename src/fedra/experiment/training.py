@@ -95,9 +95,10 @@ def rounds(
 
     `held` is entered before that and left when the next round is asked for: no signal should come between.
     """
+    expected = Expected.of(job, state.server)
     while state.round < plan.rounds:
         started = time.perf_counter()
-        server, memory, lines, examples = _train(job, runner, plan, state, on_client)
+        server, memory, lines, examples = _train(job, runner, plan, state, expected, on_client)
         if not plan.traffic:
             lines = [{**line, "bytes_up": 0} for line in lines]
         last = state.round + 1 == plan.rounds
@@ -114,11 +115,10 @@ def rounds(
 
 
 def _train(
-    job: Job, runner: Runner, plan: Plan, state: State, on_client: Callable[[], None]
+    job: Job, runner: Runner, plan: Plan, state: State, expected: Expected, on_client: Callable[[], None]
 ) -> tuple[Server, dict[int, Tree], list[dict[str, Any]], int]:
     """One round, repeated with another cohort while too few clients answer. Nothing is kept of a failed try."""
     failed: list[dict[str, Any]] = []
-    expected = Expected.of(job, state.server)
     for attempt in range(plan.faults.retries + 1):
         cohort = plan.cohort.sample(job.clients, job.seed, state.round, attempt)
         absent = plan.faults.absent(cohort, job, state.round, attempt)
