@@ -25,6 +25,7 @@ NAMES = (
     "losses",
     "compile",
     "spread",
+    "gallery",
     "peers",
 )
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"

@@ -30,6 +30,7 @@ FILES = (
     "embeddings-train.safetensors",
     "threshold.json",
 )
+EVALUATIONS = ("eval-*.json", "eval-*.svg", "eval-*.png")
 FOLDERS = ("checkpoint", "tensorboard")
 
 
@@ -66,7 +67,7 @@ class RunFolder:
             ) from None
         for name in FILES:
             (self.path / name).unlink(missing_ok=True)
-        for path in self.path.glob("eval-*"):
+        for path in (path for kind in EVALUATIONS for path in self.path.glob(kind)):
             path.unlink()
         for name in FOLDERS:
             shutil.rmtree(self.path / name, ignore_errors=True)

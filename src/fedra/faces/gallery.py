@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from fedra.errors import ConfigError, DataError, nearest
 from fedra.evaluation.faces import Matches, top_k
-from fedra.evaluation.faces.checks import directions
+from fedra.evaluation.faces.checks import directions, lengths
 from fedra.faces.recogniser import ModelSource
 from fedra.writing import write_atomically
 
@@ -136,7 +137,12 @@ class Gallery:
             raise DataError("the gallery is empty: enrol people with `fedra enrol`")
         if top < 1:
             raise ConfigError(f"the {top} nearest cannot be found: give 1 or more")
-        return self._named(top_k(features, self.templates, min(top, len(self))))
+        return self._named(top_k(features, self.templates, min(top, len(self)), norms=self._lengths))
+
+    @cached_property
+    def _lengths(self) -> Tensor:
+        """Measured at the first search, for all that follow."""
+        return lengths("the gallery's templates", self.templates)
 
     def _named(self, found: Matches) -> list[list[Match]]:
         return [

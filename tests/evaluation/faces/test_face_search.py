@@ -54,6 +54,16 @@ def test_many_equal_scores_are_cut_by_row(block_bytes: int) -> None:
         assert found.rows[axis].tolist() == list(range(axis, 4 * 40, 4))
 
 
+@pytest.mark.parametrize("block_bytes", [1000, 10**8])
+def test_known_lengths_change_nothing(block_bytes: int) -> None:
+    asked, known = rows(7, seed=3), rows(50, seed=4)
+    norms = torch.linalg.vector_norm(known, dim=1, keepdim=True)
+    plain = top_k(asked, known, 6, block_bytes=block_bytes)
+    found = top_k(asked, known, 6, norms=norms, block_bytes=block_bytes)
+    assert torch.equal(found.rows, plain.rows)
+    assert torch.equal(found.scores, plain.scores)
+
+
 def test_half_precision_is_searched_in_single() -> None:
     known = rows(40, 64).half()
     found = top_k(known, known, 1)

@@ -18,9 +18,6 @@ from fedra.losses.angle import working_dtype
 BLOCK_BYTES = 256 * 2**20
 """How much memory a search may take for its working blocks."""
 
-CACHED_BYTES = 16 * 2**20
-"""Gallery rows of a block at most: what the processor's cache holds is multiplied and measured in one reading."""
-
 Done = Callable[[int], None]
 """Told of every block how many comparisons it held."""
 
@@ -45,9 +42,18 @@ class Matches(NamedTuple):
 
 
 def similarity_blocks(
-    queries: Tensor, gallery: Tensor, *, block_bytes: int = BLOCK_BYTES, done: Done = nobody
+    queries: Tensor,
+    gallery: Tensor,
+    *,
+    norms: Tensor | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    done: Done = nobody,
 ) -> Iterator[Block]:
-    """The cosines of all queries (Q, d) with all gallery rows (G, d), block after block, on the queries' device."""
+    """The cosines of all queries (Q, d) with all gallery rows (G, d), block after block, on the queries' device.
+
+    `norms` (G, 1) are the rows' lengths, where they are known and checked: for few queries, measuring them takes as
+    long as the product.
+    """
     check_table("the queries", queries)
     check_table("the gallery templates", gallery)
     check_same_length("the queries", queries, "the gallery templates", gallery)
@@ -55,11 +61,14 @@ def similarity_blocks(
     some_rows, some_queries = _block_sizes(len(gallery), queries.shape[1], dtype.itemsize, block_bytes)
     for row in range(0, len(gallery), some_rows):
         templates = gallery[row : row + some_rows].to(queries.device, dtype)
-        norms = lengths("the gallery templates", templates, row)
+        if norms is None:
+            measured = lengths("the gallery templates", templates, row)
+        else:
+            measured = norms[row : row + some_rows].to(templates)
         for query in range(0, len(queries), some_queries):
             asked = directions("the queries", queries[query : query + some_queries].to(dtype), query)
             # Dividing the scores, not the templates, saves a copy of the gallery.
-            scores = (asked @ templates.T).div_(norms.T)
+            scores = (asked @ templates.T).div_(measured.T)
             yield Block(query, row, scores)
             done(scores.numel())
 
@@ -69,16 +78,24 @@ def _block_sizes(gallery: int, length: int, item: int, block_bytes: int) -> tupl
     if block_bytes < 1:
         raise ConfigError(f"block_bytes = {block_bytes} is no memory at all: give at least some megabytes")
     half = block_bytes // 2
-    rows = min(gallery, max(1, min(half // 2, CACHED_BYTES) // (length * item)))
+    rows = min(gallery, max(1, half // (2 * length * item)))
     return rows, max(1, half // (2 * length * item + 3 * rows * item))
 
 
-def top_k(queries: Tensor, gallery: Tensor, k: int, *, block_bytes: int = BLOCK_BYTES, done: Done = nobody) -> Matches:
+def top_k(
+    queries: Tensor,
+    gallery: Tensor,
+    k: int,
+    *,
+    norms: Tensor | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    done: Done = nobody,
+) -> Matches:
     """The k gallery rows of the largest cosine with each query; of equal cosines the lower row comes first."""
     if not 1 <= k <= len(gallery):
         raise ConfigError(f"k = {k} nearest cannot be found in a gallery of {len(gallery)}: give 1 to {len(gallery)}")
     kept: dict[int, Matches] = {}
-    for block in similarity_blocks(queries, gallery, block_bytes=block_bytes, done=done):
+    for block in similarity_blocks(queries, gallery, norms=norms, block_bytes=block_bytes, done=done):
         found = _best(block.scores, k)
         found = Matches(found.scores, found.rows + block.row)
         kept[block.query] = _merged(kept[block.query], found, k) if block.query in kept else found
