@@ -103,10 +103,20 @@ def test_the_judge_looks_at_the_images_of_pairs_alone() -> None:
     assert len(VerificationJudge(replace(dataset, pairs=fewer), AsIs())._images) == 2
 
 
-def test_a_collapsed_model_ends_the_run_with_a_sentence() -> None:
+def test_a_broken_model_ends_the_run_with_a_sentence() -> None:
     judge = VerificationJudge(vectors([2, 3] * 15, some_pairs(30)), AsIs())
-    with pytest.raises(RunFailed, match=r"cannot be verified: the first embeddings: row 0 is zero"):
-        judge.figures(torch.zeros(30, 4))
+    with pytest.raises(RunFailed, match=r"cannot be verified: the first embeddings: row 0 holds NaN"):
+        judge.figures(torch.full((30, 4), torch.nan))
+
+
+def test_images_without_features_are_unlike_all_others_and_counted() -> None:
+    dataset = vectors([2, 3] * 15, some_pairs(30))
+    features = dataset.test.inputs.clone()
+    features[::2] = features[torch.arange(30).roll(1)[::2]]
+    features[4] = 0
+    found = VerificationJudge(dataset, AsIs()).figures(features)
+    assert found["zero_embeddings"] == 1
+    assert 0.9 < found["accuracy"] < 1  # its genuine pair is lost
 
 
 def test_mistakes_are_told() -> None:

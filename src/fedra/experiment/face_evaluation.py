@@ -27,6 +27,7 @@ from fedra.experiment.face_protocols import (
     FaceSet,
     Outcome,
     client_verification,
+    directed,
     identification,
     open_identification,
     verification,
@@ -34,6 +35,7 @@ from fedra.experiment.face_protocols import (
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.naming import read_word
 from fedra.experiment.progress import steps
+from fedra.experiment.run import tell
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.registry import fields
@@ -228,7 +230,10 @@ def _pairs(faces: FaceSet, count: int | None, seed: int) -> Pairs:
 
 def _embedded(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Tensor:
     with steps(console, f"embedding {name}", len(images)) as done:
-        return embedder(images, done)
+        features, lost = directed(embedder(images, done))
+    if lost:
+        tell(console, f"the model gives {lost:,} of {len(images):,} images no features: they are unlike all others")
+    return features
 
 
 def _file_name(on: str) -> str:

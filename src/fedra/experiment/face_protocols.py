@@ -24,6 +24,7 @@ from fedra.evaluation.faces import (
 )
 from fedra.evaluation.faces.identification import FPIRS, RANKS
 from fedra.evaluation.faces.rates import FARS, OperatingPoint
+from fedra.losses.angle import NORM_FLOOR
 
 Draw = Callable[[Path], None]
 
@@ -49,6 +50,16 @@ class FaceSet:
     people: Tensor
     pairs: Pairs | None
     named: bool = True
+
+
+def directed(features: Tensor) -> tuple[Tensor, int]:
+    """Embeddings of which each has a direction, and how many had none: those are alike, and unlike all others.
+
+    A network with ReLUs at its end gives zeros for some images, above all before it is trained. They get an axis of
+    their own, on which all others are zero.
+    """
+    lost = torch.linalg.vector_norm(features, dim=1, keepdim=True) <= NORM_FLOOR
+    return torch.cat([features, lost.to(features)], dim=1), int(lost.sum())
 
 
 def verification(faces: FaceSet, pairs: Pairs, features: Tensor) -> Outcome:

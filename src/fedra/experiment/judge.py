@@ -18,6 +18,7 @@ from fedra.data import Dataset
 from fedra.errors import ConfigError, DataError, RunFailed
 from fedra.evaluation.faces import Scores, verify
 from fedra.experiment.config import Protocol
+from fedra.experiment.face_protocols import directed
 from fedra.runners.base import Runner
 
 
@@ -56,14 +57,16 @@ class VerificationJudge:
         return Verdict(self.figures(embed(job.model, arranged, self._images)))
 
     def figures(self, features: Tensor) -> dict[str, Any]:
-        """Of the embeddings of all images."""
+        """Of the embeddings of all images; those that are zero are counted, for they are unlike all others."""
+        features, lost = directed(features)
         first, second = features[self._first], features[self._second]
         try:
             accuracy = verify(first, second, self._same).accuracy
             auroc = Scores.of_pairs(torch.cosine_similarity(first.double(), second.double()), self._same).auroc()
         except DataError as error:
             raise RunFailed(f"the model cannot be verified: {error}") from None
-        return {"accuracy": accuracy, "loss": None, "auroc": auroc}
+        told = {"zero_embeddings": lost} if lost else {}
+        return {"accuracy": accuracy, "loss": None, "auroc": auroc, **told}
 
 
 def choose_protocol(protocol: Protocol, dataset: Dataset) -> Protocol:
