@@ -11,6 +11,7 @@ from fedra.core.batches import Examples, Schedule
 from fedra.core.job import Clients, Job, LocalTraining
 from fedra.core.model import Model
 from fedra.data.clients import OwnClients
+from fedra.experiment.build import with_owners
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.training import Plan, State, rounds
 from fedra.models import build
@@ -25,7 +26,8 @@ def cnn_job(work: Work, algorithm: Algorithm | None = None, epochs: int = 1, cli
     model = Model(build("fedavg-cnn", (1, 28, 28), CLASSES, seed=0))
     own = clients if clients is not None else OwnClients([Examples(*pair) for pair in work.data()])
     local = LocalTraining(Schedule(epochs, work.batch), lr=work.lr)
-    return Job(algorithm or fedavg(), model, own, local, CLASSES, seed=0)
+    job = Job(algorithm or fedavg(), model, own, local, CLASSES, seed=0)
+    return with_owners(job, own) if isinstance(own, OwnClients) else job
 
 
 class Federation:

@@ -33,7 +33,7 @@ def measure(quick: bool) -> list[Row]:
     recipes = {name: ALGORITHMS[name]() for name in ALGORITHMS if name != "fedsol"}
     recipes |= {f"fedsol, {scope}": ALGORITHMS["fedsol"](scope=scope) for scope in ("head", "all")}
     rivals = {name: Federation(cnn_job(work, recipe, epochs), "sequential") for name, recipe in recipes.items()}
-    timings = in_turns(rivals, repeats=1 if quick else 5)
+    timings = in_turns(rivals, repeats=1 if quick else 3)
     return [
         Row(f"{name} against fedavg, round time", timings.ratio(name, "fedavg"), target=TARGETS.get(name))
         for name in sorted(rivals)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from fedra.errors import ConfigError, DataError
@@ -180,6 +179,8 @@ def _check(first: Tensor, second: Tensor, same: Tensor, pca: int) -> None:
 
 
 def _split(truth: Flags, folds: int) -> Iterator[tuple[Rows, Rows]]:
+    from sklearn.model_selection import KFold, StratifiedKFold  # takes longer to import than all of fedra
+
     pairs = len(truth)
     if folds < 2:
         raise ConfigError(f"folds = {folds} leaves nothing to choose the threshold on: give 2 or more")
