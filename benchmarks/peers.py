@@ -37,6 +37,8 @@ PEERS = {
 US = "fedra"
 JOBS = {"cnn": 6, "mlp": 3}
 """The jobs, and how many rounds of each are run at a time, the warm-up included."""
+LIMIT = 900
+"""Seconds after which a job is given up."""
 
 
 def install() -> None:
@@ -78,9 +80,12 @@ def _seconds(name: str, job: str, quick: bool) -> list[float] | None:
     command = [str(_python(name)), *launcher, "-m", "peer_jobs", name, *sizes]
     # Ray's workers find the job's modules by PYTHONPATH; no library should report home during a benchmark.
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=FOLDER, env={**os.environ, **quiet, "PYTHONPATH": str(FOLDER)}, capture_output=True, text=True
-    )
+    settings = {**os.environ, **quiet, "PYTHONPATH": str(FOLDER)}
+    try:
+        done = subprocess.run(command, cwd=FOLDER, env=settings, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        print(f"{name} failed on the {job} job: it was not done after {LIMIT} s")
+        return None
     if done.returncode:
         print(f"{name} failed on the {job} job: {_reason(done.stderr)}")
         return None
