@@ -132,7 +132,9 @@ class Perturb(GradientRule):
         with torch.no_grad():
             direction, length = self.radius.direction(slope, params, view)
             wanted = torch.where(length > self.floor, self.rho / length.clamp(min=TINY), 0.0)
-            return tree.scale(direction, wanted)
+            if view.functional:  # a transform may hand out one number for a whole tensor
+                return tree.scale(direction, wanted)
+            return {name: value.mul_(wanted) for name, value in direction.items()}
 
 
 @dataclass(frozen=True)
