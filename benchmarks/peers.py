@@ -37,6 +37,8 @@ PEERS = {
 US = "fedra"
 JOBS = {"cnn": 6, "mlp": 3}
 """The jobs, and how many rounds of each are run at a time, the warm-up included."""
+TARGETS = {"cnn": 1.25, "mlp": 10.0}
+"""How many times longer the round of any peer should be than fedra's."""
 LIMIT = 900
 """Seconds after which a job is given up."""
 
@@ -120,7 +122,13 @@ def _rows(job: str, there: list[str], quick: bool) -> list[Row]:
         sys.exit(f"{US}'s own job failed, so that there is nothing to compare with")
     timings = Timings(found)
     return [
-        Row(f"{job.upper()}: {name} against {US}, round time", timings.ratio(name, US), note=timings.note(name, US))
+        Row(
+            f"{job.upper()}: {name} against {US}, round time",
+            timings.ratio(name, US),
+            target=TARGETS[job],
+            at_least=True,
+            note=timings.note(name, US),
+        )
         for name in found
         if name != US
     ]
