@@ -26,7 +26,8 @@ def rows_of(classes: int) -> tuple[Tensor, Owners]:
     """Class embeddings of random directions, and who owns them."""
     draw = torch.Generator().manual_seed(0)
     holdings = torch.randperm(classes, generator=draw).chunk(CLIENTS)
-    return torch.randn(classes, WIDTH, generator=draw), Owners([own.sort().values for own in holdings], classes)
+    rows = torch.randn(classes, WIDTH, generator=draw) / WIDTH**0.5
+    return rows, Owners([own.sort().values for own in holdings], classes)
 
 
 def bare(rows: Tensor) -> None:
