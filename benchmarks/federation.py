@@ -13,6 +13,7 @@ from fedra.core.model import Model
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
 from fedra.experiment.cohort import CohortRule
+from fedra.experiment.judge import Judge, classification
 from fedra.experiment.training import Plan, State, rounds
 from fedra.models import build
 from fedra.runners import RUNNERS
@@ -33,10 +34,12 @@ def cnn_job(work: Work, algorithm: Algorithm | None = None, epochs: int = 1, cli
 class Federation:
     """A job and its runner; calling it trains one round."""
 
-    def __init__(self, job: Job, runner: str, fraction: float = 1.0, **settings: int) -> None:
+    def __init__(
+        self, job: Job, runner: str, fraction: float = 1.0, judge: Judge = classification, **settings: int
+    ) -> None:
         self._runner = RUNNERS[runner](job, **settings)
         self._state = State.fresh(job)
-        plan = Plan(ENDLESS, CohortRule(fraction))
+        plan = Plan(ENDLESS, CohortRule(fraction), judge=judge)
         self._rounds = rounds(job, self._runner, plan, self._state)
 
     def __call__(self) -> None:

@@ -22,6 +22,7 @@ from fedra.core.round import (
     local_step,
     server_update,
 )
+from fedra.core.round_zero import round_zero
 from fedra.core.teachers import teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree, flatten
 from fedra.core.uploads import Uploads
@@ -123,7 +124,7 @@ class History:
 
 
 def start(work: Job) -> History:
-    return History(init_server(work.algorithm, work.initial()))
+    return History(init_server(work.algorithm, round_zero(work, work.initial())))
 
 
 def run(

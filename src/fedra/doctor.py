@@ -1,4 +1,4 @@
-"""A look at the machine: what fedra found, and what is missing."""
+"""A look at the machine: what fedra found, and what is missing; and at a run: whether its checkpoint is whole."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+from pathlib import Path
 
 import torch
+from rich.console import Console
 from rich.table import Table
 
 from fedra import __version__
 from fedra.data import data_root
 from fedra.data.download import offline
+from fedra.errors import RunError
+from fedra.experiment.folder import RunFolder
+from fedra.experiment.progress import steps
+from fedra.experiment.run import tell
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pillow", "matplotlib")
 
@@ -47,3 +53,22 @@ def examination() -> Table:
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
         table.add_row(f"extra {extra}", f"missing: pip install 'fedra[{extra}]'" if missing else "there")
     return table
+
+
+def verify(run: Path, console: Console) -> None:
+    """Read every file of a run's checkpoint and compare it with its checksum; damaged ones are listed and refused."""
+    folder = RunFolder(run)
+    folder.config()
+    checkpoint = folder.checkpoint
+    if not checkpoint.exists():
+        tell(console, f"the run in '{run}' has no checkpoint: there is nothing to verify")
+        return
+    clients = checkpoint.client_count()
+    with steps(console, "verifying", clients) as advance:
+        rounds, damages = checkpoint.examine(advance)
+    for damage in damages:
+        tell(console, damage)
+    of = f"the checkpoint of '{run}' after round {rounds} (the server's file and those of {clients:,} clients)"
+    if damages:
+        raise RunError(f"{len(damages)} damaged in {of}: restore the listed files from a copy, or go on without them")
+    tell(console, f"all is whole in {of}")

@@ -22,6 +22,7 @@ class Owned(Method):
     rate: float = 0.0
     local_loss: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     fixed: bool = False
+    server_steps: int = 1
 
     def main(self, scene: Scene, x: Tensor, y: Tensor) -> Tensor:
         own = scene.counts.nonzero()[:, 0]
@@ -44,7 +45,8 @@ class Owned(Method):
                 for label in range(len(value)):
                     rows = [dict(s.net.head.named_parameters())[name][label] for s in scenes if label in held[s.client]]  # type: ignore
                     value[label] = torch.stack(rows).mean(dim=0) if rows else before[name][label]
-        if self.server_loss is not None:
+        for _ in range(0 if self.server_loss is None else self.server_steps):
+            assert self.server_loss is not None
             weight: Tensor = server.head.weight  # type: ignore[assignment, union-attr]
             (slope,) = torch.autograd.grad(self.server_loss(weight, weight.detach().clone(), held), weight)
             with torch.no_grad():
@@ -90,6 +92,16 @@ def hinge_across(threshold: float) -> ServerLoss:
         rows = F.normalize(rows, dim=1)
         pairs = [(a, b) for a in range(len(rows)) for b in range(len(rows)) if apart(held, a, b)]
         return sum((torch.relu(rows[a] @ rows[b] - threshold) ** 2 for a, b in pairs), rows.new_zeros(()))
+
+    return loss
+
+
+def mean_hinge_across(threshold: float) -> ServerLoss:
+    """FedFace's: the mean over all pairs."""
+
+    def loss(rows: Tensor, kept: Tensor, held: list[set[int]]) -> Tensor:
+        pairs = sum(apart(held, a, b) for a in range(len(rows)) for b in range(len(rows)))
+        return hinge_across(threshold)(rows, kept, held) / pairs
 
     return loss
 

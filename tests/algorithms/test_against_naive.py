@@ -12,6 +12,7 @@ import torch
 from naive import Method, Setting, train
 from naive_extras import Contrast, Decorrelate, Distance, Dyn, Kd, NovaControl, Ntd, Variates
 from naive_methods import Arc, Babu, Clipped, Nova, Sam, Served, Sol, Speed, calibrated, restricted, with_vectors
+from naive_subject import Subject
 from test_owned_against_naive import CASES as OWNED
 
 import toy
@@ -105,6 +106,12 @@ CASES = [
     Case("fedrs", ours.fedrs(alpha=0.4), lambda: Method(head_loss=restricted(0.4))),
     Case("fedspeed", ours.fedspeed(rho=0.3, alpha=0.2), lambda: Speed(Dyn(0.2), rho=0.3)),
     Case("fedbabu", ours.fedbabu(), Babu),
+    Case("fedfs", ours.fedfs(), Subject),
+    Case(
+        "fedfs-kl",
+        ours.fedfs(insub=0.4, ratio=2.0, label_source="frozen", within="batch", regulariser="kl"),
+        lambda: Subject(share=0.4, settings={"ratio": 2.0, "label_source": "frozen", "within": "batch"}, measure="kl"),
+    ),
     Case("fedarc", ours.fedarc(margin=ARC), Arc),
     Case(
         "fedarc-repo",

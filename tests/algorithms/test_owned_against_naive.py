@@ -15,6 +15,7 @@ from naive_owned import (
     cosface_across,
     cosine_across,
     hinge_across,
+    mean_hinge_across,
     pull,
     softmax_across,
 )
@@ -27,6 +28,7 @@ from fedra.core.tree import flatten
 from fedra.data.clients import LocalLabels, OwnClients
 from fedra.errors import ConfigError
 from fedra.losses import CosFace, DynamicAdaCos
+from fedra.parts.spread import MeanRows
 from fedra.runners import RUNNERS
 
 EVERYONE = ((0, 1, 2), (0, 1, 2), (0, 1, 2))
@@ -56,6 +58,11 @@ CASES = [
         "fedaws",
         ours.fedaws(threshold=-0.5, strength=2.0),
         lambda: Owned(server_loss=hinge_across(-0.5), rate=0.2, local_loss=pull),
+    ),
+    Case(
+        "fedface",
+        ours.fedface(threshold=-0.5, strength=2.0, steps=3),
+        lambda: Owned(server_loss=mean_hinge_across(-0.5), rate=0.2, local_loss=pull, fixed=True, server_steps=3),
     ),
 ]
 
@@ -101,6 +108,35 @@ def check(case: Case, data: OwnClients, cohorts: tuple[tuple[int, ...], ...]) ->
     if "fixed" in case.name:
         assert torch.equal(found["head.weight"], first["head.weight"])
         assert torch.allclose(first["head.weight"].norm(dim=1), torch.ones(toy.CLASSES, dtype=torch.float64))
+
+
+def test_fedface_begins_at_the_mean_features_of_each_class() -> None:
+    """Of a class that two clients hold, the plain mean of theirs; clients that never take part are asked too."""
+    work = toy.job(ours.fedface(strength=0.0))
+    plain = toy.job(ours.fedpe())
+    net, data = toy.mlp(), toy.sharers()
+    means: dict[int, list[torch.Tensor]] = {}
+    for own in data.examples:
+        for label in own.targets.unique().tolist():
+            means.setdefault(label, []).append(net.body(own.inputs[own.targets == label]).mean(dim=0))
+    wanted = torch.stack([torch.stack(means[label]).mean(dim=0) for label in range(toy.CLASSES)]).detach()
+    first = toy.start(work).params
+    assert torch.allclose(first["head.weight"], wanted, rtol=0, atol=1e-12)
+    assert toy.same_bits({**first, "head.weight": wanted}, {**plain.initial().params, "head.weight": wanted})
+    after = toy.run(work, ((0,), (0,)))
+    assert torch.equal(after.params["head.weight"], first["head.weight"])
+    assert toy.distance(after.params, first) > 1e-3
+
+
+def test_a_fedface_client_never_sends_its_class_vector_again() -> None:
+    history = toy.run(toy.job(ours.fedface()), EVERYONE)
+    assert all(set(upload.delta) == {"body.0.weight", "body.0.bias"} for upload in history.uploads)
+    assert not any(upload.extras for upload in history.uploads)
+
+
+def test_mean_rows_need_rows_that_belong_to_clients() -> None:
+    with pytest.raises(ConfigError, match="mean-rows begins with clients' mean features"):
+        ours.fedavg().plus(MeanRows())
 
 
 def test_without_strength_the_server_leaves_fedpe_alone() -> None:

@@ -11,13 +11,15 @@ import torch
 
 import toy
 from fedra import algorithms
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Schedule
-from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Term
+from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Sharing, Term
 from fedra.core.tree import flatten, is_finite
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Accumulate, AlsoDescend, DriftRadius, Perturb, WeightRadius
 from fedra.parts.objective import CrossEntropy, Distillation, ModelContrast, Proximal
-from fedra.parts.spread import SpreadOut, UnitRows
+from fedra.parts.public import PersonalBranch
+from fedra.parts.spread import MeanRows, SpreadOut, UnitRows
 
 ONCE = replace(toy.LOCAL, schedule=Schedule(batch=6))
 
@@ -58,8 +60,10 @@ def test_every_slot_is_there() -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "+".join(map(label, pair)))
 def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
-    owned = any(isinstance(part, SpreadOut | UnitRows) for part in pair)
+    owned = any(isinstance(part, SpreadOut | UnitRows | MeanRows) for part in pair)
     start = algorithms.fedpe() if owned else algorithms.fedavg()
+    if owned and any(isinstance(part, PersonalBranch) for part in pair):  # its rows belong to classes as well
+        start = start.plus(algorithms.fedfr().sharing, PersonalBranch())
     innermost_last = sorted(pair, key=lambda part: isinstance(part, Accumulate))
     work = toy.job(start.plus(*innermost_last), toy.mlp(torch.float32), local=ONCE)
     history = toy.run(work, ((0, 1), (1, 2)))
@@ -69,15 +73,26 @@ def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
     assert toy.distance(history.params, work.initial().params) > 1e-4
 
 
+def clash(left: Algorithm, right: Algorithm) -> bool:
+    """The later sharing takes rows away that a part needs, or two parts of one kind would share a memory."""
+    known = {part.name: part for part in (*left.objective, *left.server)}
+    if any(part.stateful and known.get(part.name, part) != part for part in (*right.objective, *right.server)):
+        return True
+    if right.sharing in (Sharing(), left.sharing):
+        return False
+    if not right.sharing.owned:
+        return any(isinstance(part, SpreadOut | MeanRows) for part in left.server)
+    return PersonalBranch() in left.objective and PersonalBranch() not in right.objective
+
+
 @pytest.mark.parametrize("first", algorithms.ENTRIES)
 def test_algorithms_join(first: str) -> None:
     """Every named algorithm joins every other, or says in one sentence why not."""
     for second in algorithms.ENTRIES:
         left, right = algorithms.ENTRIES[first].recipe(), algorithms.ENTRIES[second].recipe()
-        spread = [[part for part in one.server if isinstance(part, SpreadOut)] for one in (left, right)]
-        if spread[0] and (right.sharing.frozen or (spread[1] and spread[0] != spread[1])):
-            # The later sharing takes the rows away, or two server corrections would keep one count of rounds.
-            with pytest.raises(ConfigError, match=r"begin with fedpe|two different parts 'spread-out'"):
+        if clash(left, right):
+            sentence = r"begin with fedpe|two different parts '|personal-branch has rows for classes"
+            with pytest.raises(ConfigError, match=sentence):
                 left.plus(right)
             continue
         joined = left.plus(right)

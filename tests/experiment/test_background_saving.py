@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedra.experiment import checkpoint as saving
 from fedra.experiment import run as experiment
 from fedra.experiment.background import Background
 from fedra.experiment.checkpoint import Checkpoint
+from fedra.experiment.memory import files, pack
 from fedra.experiment.training import State
 from tiny import mistake
 
@@ -78,10 +80,12 @@ def test_the_next_round_trains_while_a_checkpoint_is_written(tmp_path: Path, mon
 def test_nothing_is_written_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     real = saving.write_atomically
-    monkeypatch.setattr(saving, "write_atomically", lambda path, data: (names.append(path.name), real(path, data)))
+    for module in (saving, files):
+        monkeypatch.setattr(module, "write_atomically", lambda path, data: (names.append(path.name), real(path, data)))
     fedra.run(MOON, out=tmp_path)
     assert names.count("manifest.json") == 4
     assert names.count("server-000004.safetensors") == 1
+    assert all(names.count(name) == 1 for name in names if re.fullmatch(r"\d+-\d+\.safetensors", name))
 
 
 @pytest.mark.parametrize("call", [1, 4, 10_000])
@@ -148,14 +152,14 @@ def _fails() -> None:
 def test_what_is_saved_is_the_moment_of_saving(tmp_path: Path) -> None:
     """The state moves on while it is written; clients that trained meanwhile are saved by the next."""
     work = toy.job(ENTRIES["moon"].recipe())
-    state = State.fresh(work)
-    state.advance(state.server, {0: {"model-contrast": {"params": {"w": torch.zeros(2)}}}})
     saved = Checkpoint(tmp_path)
+    state = State.fresh(work, memory=saved.memories())
+    state.advance(state.server, {0: pack({"model-contrast": {"params": {"w": torch.zeros(2)}}})})
     saved.save(state)
-    state.advance(state.server, {1: {"model-contrast": {"params": {"w": torch.ones(2)}}}})
+    state.advance(state.server, {1: pack({"model-contrast": {"params": {"w": torch.ones(2)}}})})
     saved.wait()
     assert set(Checkpoint(tmp_path).load(state.server).memory) == {0}
-    assert state.changed == {1}
+    assert set(state.memory.unsaved()) == {1}
     saved.save(state)
     saved.wait()
     found = Checkpoint(tmp_path).load(state.server)

@@ -9,24 +9,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fedra.algorithms.apfl import apfl
+from fedra.algorithms.ditto import ditto
 from fedra.algorithms.fedarc import fedarc
 from fedra.algorithms.fedavg import fedavg
 from fedra.algorithms.fedaws import fedaws
 from fedra.algorithms.fedbabu import fedbabu
 from fedra.algorithms.feddecorr import feddecorr
 from fedra.algorithms.feddyn import feddyn
+from fedra.algorithms.fedface import fedface
+from fedra.algorithms.fedfr import fedfr
+from fedra.algorithms.fedfs import fedfs
 from fedra.algorithms.fedgc import fedcos, fedgc
 from fedra.algorithms.fedlc import fedlc
 from fedra.algorithms.fednova import fednova
 from fedra.algorithms.fedntd import fedntd
 from fedra.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from fedra.algorithms.fedpe import fedpe
+from fedra.algorithms.fedper import fedper
 from fedra.algorithms.fedprox import fedprox
+from fedra.algorithms.fedrep import fedrep
 from fedra.algorithms.fedrs import fedrs
 from fedra.algorithms.fedsam import fedasam, fedsam
 from fedra.algorithms.fedsol import fedsol, fedsol_ablation
 from fedra.algorithms.fedspeed import fedspeed
+from fedra.algorithms.knn_per import knn_per
+from fedra.algorithms.lg_fedavg import lg_fedavg
+from fedra.algorithms.local_only import local_only
 from fedra.algorithms.moon import moon
+from fedra.algorithms.per_fedavg import per_fedavg
 from fedra.algorithms.scaffold import scaffold
 from fedra.core.algorithm import Algorithm
 from fedra.registry import Registry
@@ -62,10 +73,21 @@ ENTRIES: dict[str, Entry] = {
     "fedspeed": Entry(fedspeed),
     "fedarc": Entry(fedarc, {"weight": 0.0}),
     "fedbabu": Entry(fedbabu),
+    "local-only": Entry(local_only),
+    "fedper": Entry(fedper, {"private": ()}),
+    "lg-fedavg": Entry(lg_fedavg, {"private": ()}),
+    "fedrep": Entry(fedrep),
+    "per-fedavg": Entry(per_fedavg),
+    "knn-per": Entry(knn_per, {}),
+    "ditto": Entry(ditto, {}),
+    "apfl": Entry(apfl, {}),
     "fedpe": Entry(fedpe),
     "fedcos": Entry(fedcos),
     "fedgc": Entry(fedgc),
     "fedaws": Entry(fedaws),
+    "fedface": Entry(fedface),
+    "fedfr": Entry(fedfr),
+    "fedfs": Entry(fedfs),
 }
 
 ALGORITHMS = Registry("algorithm")
@@ -83,6 +105,8 @@ __all__ = [
     "ALGORITHMS",
     "ENTRIES",
     "Entry",
+    "apfl",
+    "ditto",
     "fedadagrad",
     "fedadam",
     "fedarc",
@@ -94,19 +118,28 @@ __all__ = [
     "fedcos",
     "feddecorr",
     "feddyn",
+    "fedface",
+    "fedfr",
+    "fedfs",
     "fedgc",
     "fedlc",
     "fednova",
     "fedntd",
     "fedpe",
+    "fedper",
     "fedprox",
+    "fedrep",
     "fedrs",
     "fedsam",
     "fedsol",
     "fedsol_ablation",
     "fedspeed",
     "fedyogi",
+    "knn_per",
+    "lg_fedavg",
+    "local_only",
     "moon",
+    "per_fedavg",
     "register",
     "scaffold",
 ]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedra.analysis.embeddings import Embeddings, nobody
+from fedra.analysis.embeddings import Embeddings
+from fedra.core.evaluate import nobody
 from fedra.core.random import generator
 from fedra.errors import ConfigError, DataError
 from fedra.losses.angle import normalise

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedra.core.batches import Examples
-from fedra.core.evaluate import portions
-from fedra.core.model import Model, Weights
 from fedra.core.random import generator
 from fedra.errors import DataError
 from fedra.losses.angle import normalise
@@ -57,18 +53,3 @@ class Embeddings:
         if len(self) <= most:
             return self
         return self.rows(torch.randperm(len(self), generator=generator(seed, "sample"))[:most].sort().values)
-
-
-def nobody(count: int) -> None:
-    """Whoever is told of progress when nobody asks."""
-
-
-@torch.no_grad()
-def embed(model: Model, weights: Weights, examples: Examples, done: Callable[[int], None] = nobody) -> Tensor:
-    """The body's features (N, d) in evaluation mode, on the CPU; `done` is told how many more are ready."""
-    found = []
-    for start, end in portions(len(examples)):
-        inputs, _ = examples.ready(model, start, end)
-        found.append(model.features(weights, inputs, train=False).flatten(1).cpu())
-        done(end - start)
-    return torch.cat(found)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedra.analysis.embeddings import Embeddings, nobody
+from fedra.analysis.embeddings import Embeddings
+from fedra.core.evaluate import nobody
 from fedra.core.random import key
 from fedra.errors import ConfigError
 

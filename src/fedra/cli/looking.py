@@ -91,10 +91,16 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
 
 
 @app.command()
-def doctor() -> None:
-    """Versions, device, data root, and which extras are there."""
+def doctor(
+    run: Annotated[Path | None, typer.Argument(help="A run's folder, to verify its checkpoint.", metavar="RUN")] = None,
+) -> None:
+    """Versions, device, data root, and which extras are there; with RUN, whether its checkpoint is whole."""
     from rich.console import Console
 
-    from fedra.doctor import examination
+    from fedra.doctor import examination, verify
 
-    Console().print(examination())
+    console = Console()
+    if run is None:
+        console.print(examination())
+    else:
+        verify(run, console)

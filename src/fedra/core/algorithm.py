@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from fedra.core.optimizer import Optimizer
 from fedra.core.part import Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
 from fedra.errors import ConfigError
 
@@ -61,6 +62,11 @@ class Algorithm:
         tops = (*self.objective, *self.gradient, self.sharing, self.combine, *self.server)
         for part in (*tops, self.personalise) if self.personalise else tops:
             yield from walk(part)
+
+    def check_training(self, optimizer: Optimizer, epochs: int) -> None:
+        """Refuse, before any client trains, a way of local training with which a part makes no sense."""
+        for part in self.every_part():
+            part.check_training(optimizer, epochs)
 
     @cached_property
     def counts_steps(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -170,11 +170,12 @@ class LocalData:
     def __iter__(self) -> Iterator[Batch]:
         seed, round, client = self.where
         augment = generator(seed, "augment", round, client)
-        for order in torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._schedule.epochs)):
+        orders = torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._schedule.epochs))
+        for epoch, order in enumerate(orders):
             rows = brought(order, self._model.device)
             own = rows if self._raw.device == rows.device else order
             for start, end in self._schedule.portions(len(self)):
-                yield self._batch(rows[start:end], own[start:end], augment)
+                yield replace(self._batch(rows[start:end], own[start:end], augment), epoch=epoch)
 
     def _batch(self, rows: Tensor, own: Tensor, augment: torch.Generator) -> Batch:
         """The batch of these rows, which lie on the model's device, and `own` beside the raw inputs."""

@@ -1,8 +1,8 @@
-"""Counting right answers: the one evaluation that every runner can share out."""
+"""Counting right answers, the one evaluation that every runner can share out; and features, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -86,3 +86,18 @@ def _answer(model: Model, weights: Weights, test: Examples, start: int, end: int
     logits = model.output(weights, inputs).logits
     precise = logits if logits.device.type == "mps" else logits.double()  # mps has no float64
     return logits.argmax(dim=1) == targets, F.cross_entropy(precise, targets, reduction="sum")
+
+
+def nobody(count: int) -> None:
+    """Whoever is told of progress when nobody asks."""
+
+
+@torch.no_grad()
+def embed(model: Model, weights: Weights, examples: Examples, done: Callable[[int], None] = nobody) -> Tensor:
+    """The body's features (N, d) in evaluation mode, on the CPU; `done` is told how many more are ready."""
+    found = []
+    for start, end in portions(len(examples)):
+        inputs, _ = examples.ready(model, start, end)
+        found.append(model.features(weights, inputs, train=False).flatten(1).cpu())
+        done(end - start)
+    return torch.cat(found)

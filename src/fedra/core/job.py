@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol
@@ -16,10 +16,11 @@ from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Adam, Optimizer, Sgd
 from fedra.core.ownership import Owners
 from fedra.core.part import CLASSES, Part
+from fedra.core.public import Public, joined
 from fedra.core.random import generator, key, scoped_seed
 from fedra.core.rates import RateSchedule, constant
-from fedra.core.round import client_update
-from fedra.core.tree import Tree
+from fedra.core.round import client_update, with_own
+from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
 from fedra.errors import ConfigError, RunError, nearest
@@ -80,6 +81,7 @@ class Job:
     seed: int
     test: Examples | None = None
     owners: Owners | None = None
+    public: Public | None = None
 
     @cached_property
     def population(self) -> Population:
@@ -88,9 +90,26 @@ class Job:
         examples = sum(self.clients.size(client) for client in range(count))
         return Population(count, examples, self.owners, self.seed)
 
+    @cached_property
+    def owned(self) -> tuple[str, ...]:
+        """The names of the parameters whose rows belong to classes, the model's and those that parts bring along."""
+        return tuple(filter(self.algorithm.sharing.is_owned, self.initial().params)) if self.owners else ()
+
     def classes_of(self, client: int) -> int:
         """How many classes the client tells apart: all, or its own where classes belong to clients."""
         return self.classes if self.owners is None else len(self.owners.holdings[client])
+
+    def labels_of(self, client: int) -> int:
+        """How many labels the client's examples may have: its classes, and behind them the public ones."""
+        return self.classes_of(client) + (0 if self.public is None else self.public.classes)
+
+    def examples_of(self, client: int, origin: Weights, memory: Tree) -> Examples:
+        """What the client trains on in a round: its own, and the public ones that it chooses by what it received."""
+        own = self.clients[client]
+        if self.public is None:
+            return own
+        received = with_own(origin, memory.get(self.algorithm.sharing.name, {}))
+        return joined(own, self.public, self.algorithm, self.model, received, self.classes_of(client))
 
     def remembered(self, client: int, weights: Weights, memory: Tree) -> Tree:
         """What a client begins a round with beside what all receive: its memory, and the rows of its classes."""
@@ -110,20 +129,25 @@ class Job:
         """Where training starts: the module's own weights, and the parameters that parts bring along."""
         weights = self.model.weights()
         parts = self.algorithm.parts()
-        self._check_sharing(weights)
         for name, part in parts.items():
             weights = Weights(part.init_weights(weights.params, generator(self.seed, f"{name} start")), weights.buffers)
-        if all(type(part).init_params is Part.init_params for part in parts.values()):
-            return weights
+        if any(type(part).init_params is not Part.init_params for part in parts.values()):
+            weights = self._with_brought(weights, parts)
+        self._check_sharing(weights)
+        return weights
+
+    def _with_brought(self, weights: Weights, parts: Mapping[str, Part]) -> Weights:
+        """The weights and the parameters that parts bring along."""
         some = self.clients[0]
         ready = self.model.ready(some.transform.prepare(some.inputs[:2].to(self.model.device)))
         with torch.no_grad():
             features = self.model.output(weights, ready).features.shape[1]
-        brought = {
-            f"{name}.{own}": value.to(self.model.device, self.model.dtype)
-            for name, part in parts.items()
-            for own, value in part.init_params(features, self.classes, generator(self.seed, name)).items()
-        }
+        brought: Params = {}
+        for name, part in parts.items():
+            own = part.init_params(features, self.classes, generator(self.seed, name))
+            if self.public is not None:
+                own = own | part.init_public(features, self.public.classes, generator(self.seed, f"{name} public"))
+            brought |= {f"{name}.{n}": value.to(self.model.device, self.model.dtype) for n, value in own.items()}
         return Weights({**weights.params, **brought}, weights.buffers)
 
     def _check_sharing(self, weights: Weights) -> None:
@@ -132,9 +156,8 @@ class Job:
             if not any(name.startswith(prefix) for name in weights.params):
                 layers = {name.rpartition(".")[0] + "." for name in weights.params} | {"body.", "head."}
                 raise ConfigError(f"no parameter of the model begins with '{prefix}': {nearest(prefix, layers)}")
-        if all(sharing.is_frozen(name) for name in weights.params):
+        if all(sharing.is_frozen(name) for name in self.model.names):
             raise ConfigError("every parameter of the model is frozen, so nothing would be trained: freeze less")
-
         for name, value in weights.params.items():
             if sharing.is_owned(name) and (self.owners is None or len(value) != self.classes):
                 raise ConfigError(
@@ -145,6 +168,8 @@ class Job:
     def tensors(self) -> Iterable[Tensor]:
         """All data of the job."""
         yield from self.clients.tensors()
+        if self.public is not None:
+            yield from (self.public.examples.inputs, self.public.examples.targets)
         if self.test is not None:
             yield from (self.test.inputs, self.test.targets)
 
@@ -163,9 +188,8 @@ def run_client(
     The result depends on nothing but the arguments and the threads in use.
     """
     try:
-        data = LocalData(
-            job.clients[client], job.model, job.local.schedule, job.classes_of(client), job.seed, round, client
-        )
+        examples, labels = job.examples_of(client, origin, memory), job.labels_of(client)
+        data = LocalData(examples, job.model, job.local.schedule, labels, job.seed, round, client)
         with scoped_seed(key(job.seed, "layers", round, client)):
             rule = optimizer or job.local.at(round)
             return client_update(job.algorithm, job.model, rule, origin, received, memory, data, job.population)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -87,6 +88,13 @@ class Model:
     def weights(self) -> Weights:
         """A copy of the module's own weights: where training starts."""
         return Weights(tree.clone(dict(self.module.named_parameters())), tree.clone(dict(self.module.named_buffers())))
+
+    @cached_property
+    def start(self) -> Weights:
+        """The module's own weights, arranged: the model a run begins with, which every client has from the outset."""
+        return Weights(
+            self.arrange(dict(self.module.named_parameters())), self.arrange(dict(self.module.named_buffers()))
+        )
 
     def module_with(self, weights: Weights) -> nn.Module:
         """The module itself, carrying these weights."""

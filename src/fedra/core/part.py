@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedra.core.model import Output, Weights
+from fedra.core.model import Model, Output, Weights
+from fedra.core.optimizer import Optimizer
+from fedra.core.rates import constant
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Client, Local, Population, Server, Upload, View
@@ -18,8 +20,13 @@ from fedra.registry import checked_value, class_fields
 
 if TYPE_CHECKING:
     from fedra.core.algorithm import Algorithm
+    from fedra.core.batches import Examples
+    from fedra.core.job import LocalTraining
 
 GradientFunction = Callable[[Params], Params]
+
+Answers = Callable[[Tensor], dict[str, Tensor]]
+"""Prepared inputs to scores of the classes, by the name of the way to answer."""
 
 CLASSES = "classes"
 """Under this name the server adds to an upload which classes its rows belong to: no client says so itself."""
@@ -60,6 +67,28 @@ class Part:
     def init_weights(self, params: Params, draw: torch.Generator) -> Params:
         """The model's first parameters as this part wants them."""
         return params
+
+    def init_public(self, features: int, classes: int, draw: torch.Generator) -> Params:
+        """The same as `init_params` for parameters that belong to the classes of public examples."""
+        return {}
+
+    def first_rows(self, features: Tensor, targets: Tensor, classes: int) -> Params:
+        """What a client tells before the first round: rows for its classes, by the names of the model's parameters.
+
+        `features` are those of its examples under the start model, `targets` its own numbers of their classes.
+        """
+        return {}
+
+    def first_public(self, features: Tensor, targets: Tensor, classes: int) -> Params:
+        """The same of the public examples, which the server looks at itself."""
+        return {}
+
+    def choose_public(self, own: Tensor, public: Tensor) -> Tensor:
+        """Which public examples (a truth value each) a client trains on in a round beside its own.
+
+        Both are looked at through the received body: `own` (n, d) and `public` (N, d) are features.
+        """
+        return public.new_zeros(len(public), dtype=torch.bool)
 
     def init_client(self, origin: Weights) -> Tree:
         """The memory of a client that takes part for the first time."""
@@ -102,6 +131,11 @@ class Part:
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse, with a sentence, an algorithm in which this part makes no sense."""
+
+    def check_training(self, optimizer: Optimizer, epochs: int) -> None:
+        """Refuse, with a sentence, a local optimiser or a number of local epochs with which it makes no sense."""
+        if self.counts_steps:
+            optimizer.effective_steps(1)
 
     @property
     def stateful(self) -> bool:
@@ -172,14 +206,47 @@ class ServerRule(Part, abstract=True):
 
 
 class Personaliser(Part, abstract=True):
-    """How a client turns the final global model into its own: what it descends, how long, and at which rate."""
+    """Which model a client uses in the end.
 
-    epochs: int
-    initial_rate: bool
+    After the last round a client trains for itself for `epochs` (0: not at all; of several numbers each is tried and
+    tested) from the final global model with its private parameters in place. What comes out, and what the client
+    remembers, is its own model.
+    """
+
+    epochs: int | tuple[int, ...] = 0
+    initial_rate: bool = False  # whether that training takes the first round's rate instead of the last one's
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The lengths of own training that are tested, shortest first."""
+        return (self.epochs,) if isinstance(self.epochs, int) else tuple(sorted(self.epochs))
+
+    def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
+        """Train something of the client's own beside the model, in every local step of the rounds.
+
+        It is asked after the step's gradient at `params` is known, reads `view.carried`, hands on by `view.carry`,
+        and can change nothing of the model's course.
+        """
 
     def algorithm(self, algorithm: Algorithm) -> Algorithm:
         """The algorithm of the client's own training, derived from the federation's."""
-        raise TypeError(f"{type(self).__name__} must define algorithm")
+        return algorithm
+
+    def training(self, local: LocalTraining, rounds: int) -> LocalTraining:
+        """How a client trains for itself after so many rounds: as in the rounds, at one rate."""
+        lr = local.lr if self.initial_rate else local.at(rounds).lr
+        return replace(local, lr=lr, lr_decay=1.0, rate=constant)
+
+    def own(self, weights: Weights, memory: Tree) -> Weights:
+        """The client's own model, of what it trained for itself (or received) and what it remembers of the rounds."""
+        return weights
+
+    def answers(self, model: Model, weights: Weights, local: Examples, draw: torch.Generator) -> Answers:
+        """How a client with this model of its own and these examples scores the classes of prepared inputs.
+
+        A personaliser may answer in several ways, by name; the one named "" is its own.
+        """
+        return lambda inputs: {"": model.output(weights, inputs).logits}
 
 
 @dataclass(frozen=True)
@@ -188,7 +255,8 @@ class Sharing(Part):
 
     `private` stay with the client between rounds and are never sent; `frozen` are never trained nor sent. Running
     statistics go with the layer they belong to. The rows of `owned` ones belong to classes, such as a head's class
-    embeddings: a client receives, trains and returns the rows of its own classes and no other.
+    embeddings: a client receives, trains and returns the rows of its own classes and no other. What is owned and
+    private it receives once and keeps.
     """
 
     private: tuple[str, ...] = ()
@@ -205,13 +273,15 @@ class Sharing(Part):
     def delivered(self, weights: Weights, memory: Tree, classes: Tensor) -> Tree:
         """What one client remembers, with the rows of its classes put in: nothing else of theirs ever reaches it."""
         rows = {n: value[classes.to(value.device)] for n, value in weights.params.items() if self.is_owned(n)}
-        return {**memory, self.name: {**self._private(weights), **memory.get(self.name, {}), **rows}}
+        first = {**self._private(weights), **rows}
+        kept = {n: value for n, value in memory.get(self.name, {}).items() if self.is_private(n)}
+        return {**memory, self.name: {**first, **kept}}
 
     def init_client(self, origin: Weights) -> Tree:
         return self._private(origin)
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        sent = {n: local.weights.params[n] for n in local.client.trained if self.is_owned(n)}
+        sent = {n: local.weights.params[n] for n in local.client.trained if self.is_returned(n)}
         return self._private(local.weights), sent
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
@@ -242,6 +312,10 @@ class Sharing(Part):
 
     def is_owned(self, name: str) -> bool:
         return name.startswith(self.owned) if self.owned else False
+
+    def is_returned(self, name: str) -> bool:
+        """Whether its rows travel: received by their owners in every round, and sent back unless they are frozen."""
+        return self.is_owned(name) and not self.is_private(name)
 
     def is_averaged(self, name: str) -> bool:
         return not (self.is_private(name) or self.is_frozen(name) or self.is_owned(name))

@@ -1,9 +1,10 @@
-"""A batch seen portion by portion, for gradients that are gathered over several passes."""
+"""A step seen otherwise: its batch in portions or halves, or at weights other than the model's."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,9 +12,13 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.model import Output
+from fedra.core.model import Output, Weights
+from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Batch, Trace, View
+
+Pick = Callable[[Tensor], Tensor]
+"""Some of the rows of a batch."""
 
 
 def portions(view: View, passes: int) -> Iterator[float | Tensor]:
@@ -37,6 +42,43 @@ def portions(view: View, passes: int) -> Iterator[float | Tensor]:
     _join(view.trace, left, carried)
 
 
+def aside(view: View, terms: Sequence[Term], weights: Weights) -> tuple[Params, Params]:
+    """The gradient of `terms` at weights other than the model's, and their running statistics after the pass.
+
+    The step bears no trace of it.
+    """
+    other = replace(view, buffers=weights.buffers, trace=Trace(), _kept=None)
+    return other.gradient(terms, weights.params), other.trace.buffers or {}
+
+
+@contextmanager
+def showing(view: View, pick: Pick) -> Iterator[None]:
+    """Let `view` show the picked examples of its batch inside the block; the step's trace goes on."""
+    whole = copy.copy(view)
+    become(view, _picked(whole, pick))
+    try:
+        yield
+    finally:
+        whole.trace = view.trace
+        become(view, whole)
+
+
+def halves(batch: Batch) -> tuple[Pick, Pick]:
+    """The first, third, fifth ... example and the second, fourth, sixth ...; a single example is in both.
+
+    Padding, which stands at the end, falls to both halves alike, so that a stack has every client's own halves.
+    """
+
+    def second(rows: Tensor) -> Tensor:
+        if len(rows) == 1:
+            return rows
+        if batch.mask is None:
+            return rows[1::2]
+        return torch.cat([torch.where(batch.mask[1] > 0, rows[1:2], rows[:1]), rows[3::2]])
+
+    return lambda rows: rows[::2], second
+
+
 def become(view: View, other: View) -> None:
     """Show what `other` shows: the gradient functions around a step hold on to its one view."""
     vars(view).update(vars(other))
@@ -50,20 +92,26 @@ def _cuts(examples: int, passes: int) -> list[tuple[int, int]]:
 
 
 def _portion(whole: View, start: int, end: int, buffers: Params, carried: Tree) -> View:
-    def cut(rows: Tensor) -> Tensor:
-        return rows[start:end]
+    portion = _picked(whole, lambda rows: rows[start:end])
+    return replace(portion, buffers=buffers, carried=carried, trace=Trace())
 
+
+def _picked(whole: View, pick: Pick) -> View:
+    """The view of some of the batch's examples."""
     teachers = {
-        part: {name: Output(*map(cut, output)) for name, output in own.items()} for part, own in whole.teachers.items()
+        part: {name: Output(*map(pick, output)) for name, output in own.items()}
+        for part, own in whole.teachers.items()
     }
-    batch = _cut(whole.batch, cut)
-    return replace(whole, batch=batch, buffers=buffers, teachers=teachers, carried=carried, trace=Trace(), _kept=None)
-
-
-def _cut(batch: Batch, cut: Callable[[Tensor], Tensor]) -> Batch:
-    index = None if batch.index is None else cut(batch.index)
-    mask = None if batch.mask is None else cut(batch.mask)
-    return Batch(cut(batch.inputs), cut(batch.targets), index, mask, tree.each(batch.drawn, cut))
+    batch = whole.batch
+    some = replace(
+        batch,
+        inputs=pick(batch.inputs),
+        targets=pick(batch.targets),
+        index=None if batch.index is None else pick(batch.index),
+        mask=None if batch.mask is None else pick(batch.mask),
+        drawn=tree.each(batch.drawn, pick),
+    )
+    return replace(whole, batch=some, teachers=teachers, _kept=None)
 
 
 def _share(whole: View, start: int, end: int) -> float | Tensor:

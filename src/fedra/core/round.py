@@ -82,7 +82,8 @@ def begin(
     params = {name: model.format(value.clone()) for name, value in origin.params.items()}
     for name in trained:
         params[name].requires_grad_()
-    client = Client(origin, received, memory, len(data), trained, data.label_counts, optimizer, population)
+    counts = data.label_counts
+    client = Client(origin, received, memory, len(data), trained, counts, optimizer, population, model.start)
     moving = {name: params[name].detach() for name in trained}
     return client, LocalState(
         params, tree.clone(origin.buffers), optimizer.init(moving), first_carried(algorithm, client)
@@ -114,7 +115,8 @@ def local_step(
     """One step: the objective's gradient through all gradient rules, then the optimiser; `state` is updated."""
     view = View(model, client, batch, state.buffers, teachers, functional, state.carried)
     gradient = nest(algorithm, view)(state.params)
-    state.optimizer = client.optimizer.step(state.params, gradient, state.optimizer)
+    moving = {name: slope for name, slope in gradient.items() if not view.trace.held.get(name)}
+    state.optimizer = client.optimizer.step(state.params, moving, state.optimizer)
     if view.trace.buffers is not None:
         state.buffers = view.trace.buffers
     state.carried = state.carried | view.trace.carried
@@ -122,7 +124,10 @@ def local_step(
 
 
 def nest(algorithm: Algorithm, view: View) -> GradientFunction:
-    """The gradient function of the objective inside all gradient rules, the first listed outermost."""
+    """The gradient function of the objective inside all gradient rules, the first listed outermost.
+
+    What a personaliser trains beside the model has its turn when the step's gradient is known.
+    """
 
     def objective(params: Params) -> Params:
         return view.gradient(algorithm.objective, params, record=True)
@@ -133,7 +138,16 @@ def nest(algorithm: Algorithm, view: View) -> GradientFunction:
     function: GradientFunction = objective
     for rule in reversed(algorithm.gradient):
         function = wrap(rule, function)
-    return function
+    personaliser = algorithm.personalise
+    if personaliser is None:
+        return function
+
+    def and_beside(params: Params) -> Params:
+        gradient = function(params)
+        personaliser.beside(algorithm, params, view)
+        return gradient
+
+    return and_beside
 
 
 @torch.no_grad()

@@ -81,6 +81,18 @@ def norm(values: Params) -> Tensor:
     return total
 
 
+def unaliased(slopes: Iterable[Tensor]) -> list[Tensor]:
+    """Autograd may hand out one tensor for two parameters, or one number for a whole tensor; in-place sums need each
+    entry its own.
+    """
+    seen: set[int] = set()
+    own = []
+    for slope in slopes:
+        own.append(slope.clone() if slope.data_ptr() in seen or 0 in slope.stride() else slope)
+        seen.add(slope.data_ptr())
+    return own
+
+
 def is_finite(values: Params) -> bool:
     """Whether every entry is a number, by one sum each and one look at the device for the whole tree.
 

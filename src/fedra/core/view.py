@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,8 @@ class Batch:
 
     `index` is None when the inputs were drawn at random (augmented), so that nothing may be looked up by row.
     `mask` is 1 for an example and 0 for padding; None where there is no padding. `drawn` holds what parts drew at
-    random for this step (`Part.draw`), under their names.
+    random for this step (`Part.draw`), under their names. `epoch` counts the client's passes over its data, from 0;
+    it is a tensor in a stack of clients: do not branch on it.
     """
 
     inputs: Tensor
@@ -34,6 +35,7 @@ class Batch:
     index: Tensor | None = None
     mask: Tensor | None = None
     drawn: Tree = field(default_factory=dict)
+    epoch: int | Tensor = 0
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over the batch's examples, padding left out."""
@@ -58,7 +60,8 @@ class Client:
 
     `origin` is the model it received; `received` and `memory` hold one entry per part that has any, under the
     part's name; `trained` names the parameters that move; `label_counts` says how often it holds each class. During
-    the local steps of a stack of clients `examples` is a tensor: reckon with it, but do not branch on it.
+    the local steps of a stack of clients `examples` is a tensor: reckon with it, but do not branch on it. `start` is
+    the model the run began with, such as a pre-trained one: every client has it, so that it never travels.
     """
 
     origin: Weights
@@ -69,6 +72,7 @@ class Client:
     label_counts: Tensor
     optimizer: Optimizer
     population: Population
+    start: Weights
 
 
 @dataclass
@@ -79,6 +83,7 @@ class Trace:
     buffers: Params | None = None
     carried: Tree = field(default_factory=dict)
     logs: dict[str, Tensor] = field(default_factory=dict)
+    held: dict[str, bool | Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -109,6 +114,10 @@ class View:
         """Record a number of this step; its mean over the steps goes into clients.jsonl."""
         self.trace.logs[name] = value.detach()
 
+    def hold(self, scope: str, when: bool | Tensor) -> None:
+        """Keep the parameters of `scope` where they are in this step if `when`: no momentum or decay moves them."""
+        self.trace.held |= dict.fromkeys(self.names(scope), when)
+
     def carry(self, part: str, values: Tree) -> None:
         """Hand `values`, of the shapes of `carried[part]`, to the part's next local step.
 
@@ -138,7 +147,7 @@ class View:
         else:
             gradient = {name: torch.zeros_like(params[name]) for name in names}
         closed = [term for term in terms if term.closed_form]
-        if closed and self.functional:  # in-place sums need each entry its own, as in `_apart`
+        if closed and self.functional:  # in-place sums need each entry its own, as in `tree.unaliased`
             gradient = {name: slope.clone() for name, slope in gradient.items()}
         for term in closed:
             term.add_gradient(gradient, params, self)
@@ -172,7 +181,7 @@ class View:
         slopes = torch.autograd.grad(
             precision.scaled(losses.sum()), [weights[n] for n in names], materialize_grads=True
         )
-        return precision.unscaled(dict(zip(names, _apart(slopes), strict=True))), losses
+        return precision.unscaled(dict(zip(names, tree.unaliased(slopes), strict=True))), losses
 
     def _transform(self, terms: Sequence[Term], params: Params, names: Sequence[str]) -> tuple[Params, Tensor]:
         """The same by function transform, which nests inside vmap; frozen outside names are constants."""
@@ -229,18 +238,6 @@ class View:
             # perturbed passes leave no trace in the buffers.
             self.trace.buffers = buffers
         return Output(features, logits)
-
-
-def _apart(slopes: Iterable[Tensor]) -> list[Tensor]:
-    """Autograd may hand out one tensor for two parameters, or one number for a whole tensor; in-place sums need
-    each entry its own.
-    """
-    seen: set[int] = set()
-    own = []
-    for slope in slopes:
-        own.append(slope.clone() if slope.data_ptr() in seen or 0 in slope.stride() else slope)
-        seen.add(slope.data_ptr())
-    return own
 
 
 @dataclass(frozen=True)

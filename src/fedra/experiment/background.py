@@ -13,6 +13,11 @@ class Background:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a piece of work is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self, work: Callable[[], None]) -> None:
         """Begin a piece of work, after the one before."""
         self.wait()

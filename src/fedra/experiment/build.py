@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,17 +17,19 @@ from fedra.core.compiling import refuse_without_compiler
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
 from fedra.core.precision import build_precision
+from fedra.core.public import Public, refuse_useless_public
 from fedra.core.random import key
-from fedra.data import DATASETS, Dataset, load, transform_for
+from fedra.data import DATASETS, Dataset, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
 from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError
 from fedra.evaluation.personalised import personal_job
 from fedra.experiment import config as configuration
 from fedra.experiment.centralised import is_centralised, together, without_federation
+from fedra.experiment.clients_judge import ClientsJudge
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.config import Config
-from fedra.experiment.judge import Judge, build_judge, choose_protocol
+from fedra.experiment.judge import Judge, VerificationJudge, choose_protocol, classification
 from fedra.experiment.naming import build_algorithm, build_schedule, with_defaults, written_out, written_schedule
 from fedra.models import MODELS, load_weights, with_projection
 from fedra.models import build as build_model
@@ -48,12 +53,13 @@ def build(config: Config) -> Built:
     if config.faults.straggler and config.faults.deadline is None:
         raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
     local = local_training(config.local, config.rounds)
-    if algorithm.counts_steps:
-        local.at(0).effective_steps(1)  # an optimiser without it is refused before any client trains
+    algorithm.check_training(local.at(0), local.schedule.epochs)
     _check_last_rate(algorithm, local, config.rounds)
     RUNNERS.settings(config.runner.name, config.runner.settings)
     if is_centralised(config):
         refuse_federated_parts(algorithm)
+    if config.public is not None:
+        refuse_useless_public(algorithm)
     device = build_device(config.device)
     precision = build_precision(config.precision, device)
     if config.compile:
@@ -68,17 +74,30 @@ def build(config: Config) -> Built:
     known = dataset.known_test
     test = Examples(known.inputs, known.targets, transform).kept() if len(known) else None
     model = Model(module, device, precision, config.compile)
-    job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test)
+    public = None if config.public is None else build_public(config.public, dataset, transform)
+    job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test, public=public)
     job = together(job, clients) if is_centralised(config) else with_owners(job, clients)
-    return Built(job, dataset, protocol, build_judge(protocol, dataset, transform))
+    return Built(job, dataset, protocol, build_judge(config, protocol, dataset, transform, parts))
+
+
+def build_judge(
+    config: Config, protocol: configuration.Protocol, dataset: Dataset, transform: Transform, parts: Sequence[Any]
+) -> Judge:
+    """The judge of a chosen protocol; `parts` are the clients' rows of the training examples."""
+    if protocol == "verification":
+        return VerificationJudge(dataset, transform)
+    if protocol == "classification":
+        return classification
+    owned = [torch.unique(dataset.train.targets[torch.from_numpy(rows)]) for rows in parts]
+    return ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
 
 
 def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, protocol: configuration.Protocol) -> None:
     """Figures that count right answers need somebody to count them, and images of the classes to count them on."""
-    if config.diagnostics.classes and protocol == "verification":
+    if config.diagnostics.classes and protocol != "classification":
         raise ConfigError(
-            "diagnostics.classes counts right answers, and the run verifies pairs: set evaluation.protocol = "
-            "'classification', or leave it out"
+            "diagnostics.classes counts right answers, and the run verifies pairs or people: set "
+            "evaluation.protocol = 'classification', or leave it out"
         )
     if algorithm.personalise is not None and len(dataset.test) and not len(dataset.known_test):
         raise ConfigError(
@@ -93,6 +112,34 @@ def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
         return job
     local = LocalLabels.of(clients, job.classes)
     return replace(job, clients=local, owners=local.owners)
+
+
+def build_public(section: configuration.Public, dataset: Dataset, transform: Transform) -> Public:
+    """The public examples, which show nobody of the clients' people."""
+    public = load(section.name, **section.settings)
+    if public.shape != dataset.shape or public.train.inputs.dtype != dataset.train.inputs.dtype:
+        raise ConfigError(
+            f"public examples are {public.train.inputs.dtype} of shape {public.shape}, the clients' "
+            f"{dataset.train.inputs.dtype} of shape {dataset.shape}: set public.size, or take another set"
+        )
+    theirs = set(_first_images(public).values())
+    for name, image in _first_images(dataset).items():
+        if image in theirs:
+            raise ConfigError(
+                f"'{name}' of the clients' data is among the public examples too: public people must be others, so "
+                "take another set, or another seed"
+            )
+    return Public(Examples(public.train.inputs, public.train.targets, transform), len(public.classes))
+
+
+def _first_images(dataset: Dataset) -> dict[str, bytes]:
+    """A digest of every class's first training example."""
+    classes, rows = np.unique(dataset.train.targets.numpy(), return_index=True)
+    images = dataset.train.inputs[torch.from_numpy(rows)].contiguous().numpy()
+    return {
+        dataset.classes[number]: hashlib.blake2b(image.tobytes()).digest()
+        for number, image in zip(classes, images, strict=True)
+    }
 
 
 def local_training(section: configuration.Local, rounds: int) -> LocalTraining:
@@ -113,7 +160,7 @@ def local_training(section: configuration.Local, rounds: int) -> LocalTraining:
 def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) -> None:
     """A personaliser goes on at the last rate, which must not be nothing."""
     personaliser = algorithm.personalise
-    if personaliser is not None and not personaliser.initial_rate and local.at(rounds).lr == 0:
+    if personaliser is not None and personaliser.stages[-1] and personaliser.training(local, rounds).lr == 0:
         raise ConfigError(
             f"local.schedule ends at the rate 0, at which the part '{personaliser.name}' would change nothing: "
             "give the schedule a floor, or the part initial_rate = true"
@@ -163,7 +210,8 @@ def build_runner(config: Config, job: Job) -> Runner:
 def settled(config: Config, job: Job) -> Config:
     """The configuration with the runner that auto chooses for the job in auto's place."""
     personaliser = job.algorithm.personalise
-    also = () if personaliser is None else (personal_job(job, personaliser, config.rounds),)
+    trains = personaliser is not None and personaliser.stages[-1] > 0
+    also = () if personaliser is None or not trains else (personal_job(job, personaliser, config.rounds),)
     cohort = CohortRule(config.cohort.fraction).size(len(job.clients))
     choice = choose(job, cohort, **config.runner.settings, also=also)
     settings = with_defaults(RUNNERS[choice.runner], choice.settings)
@@ -180,5 +228,8 @@ def resolved(config: Config) -> Config:
         section: configuration.Named = getattr(config, name)
         registry.settings(section.name, section.settings)
         sections[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
+    if config.public is not None:
+        own = DATASETS.settings(config.public.name, config.public.settings)
+        sections["public"] = {"name": config.public.name, **with_defaults(DATASETS[config.public.name], own)}
     sections["local"] = {**config.local.model_dump(), "schedule": written_schedule(config.local.schedule)}
     return Config.model_validate({**config.model_dump(), **sections})

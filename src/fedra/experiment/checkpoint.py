@@ -1,8 +1,8 @@
 """A run's state on disk: tensors and JSON only, and never half of one.
 
 A checkpoint is a manifest that names its files. New files are written under names of their own, then the manifest
-is replaced by a rename, which is the one moment at which the checkpoint changes; files that no manifest names
-are swept afterwards. Clients whose memory did not change keep their files.
+is replaced by a rename, which is the one moment at which the checkpoint changes; what the new manifest replaced is
+removed afterwards. Clients whose memory did not change keep their files; a memory is read when it is needed.
 
 All this happens in a thread of its own while the next round trains. What is written cannot change meanwhile: a round
 puts new tensors into the state and leaves the old ones as they are.
@@ -10,8 +10,8 @@ puts new tensors into the state and leaves the old ones as they are.
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,21 +26,24 @@ from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 from fedra.errors import RunError
 from fedra.experiment.background import Background
+from fedra.experiment.memory import RAM, ClientFiles, Damaged, File, Memories, StoredPrecision, pack
+from fedra.experiment.memory.files import read_packed, write_packed
+from fedra.experiment.memory.store import Held
 from fedra.experiment.training import State
 from fedra.writing import write_atomically
 
 MANIFEST = "manifest.json"
-LEFTOVERS = ("*.safetensors*", "clients/*.safetensors*", f"{MANIFEST}.*.tmp")
+LEFTOVERS = ("server-*.safetensors*", "clients/*/*.safetensors*", f"{MANIFEST}.*.tmp")
 """What a checkpoint's folder may hold beside its manifest; a kill leaves temporary names behind."""
 
 
 class Manifest(BaseModel):
-    """The rounds done, and the files of the server and of every client that remembers anything."""
+    """The rounds done, the server's file, and the files of all clients that remember anything."""
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     round: NonNegativeInt
-    server: str
-    clients: dict[int, str]
+    server: File
+    clients: dict[int, File]
 
 
 class Checkpoint:
@@ -48,12 +51,20 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._clients: dict[int, str] = {}
+        self._clients = ClientFiles(folder / "clients")
+        self._server: File | None = None
         self._saved: int | None = None
+        self._swept = False
         self._writer = Background()
 
     def exists(self) -> bool:
         return (self._folder / MANIFEST).exists()
+
+    def memories(
+        self, ram: float = RAM, precision: StoredPrecision = "float32", known: Mapping[int, File] | None = None
+    ) -> Memories:
+        """Client memories whose files are this checkpoint's."""
+        return Memories(self._clients, ram, precision, known, self._writer)
 
     def save(self, state: State) -> None:
         """Begin to write the state as it is now, after the one before is written; an error in that is raised here.
@@ -62,11 +73,10 @@ class Checkpoint:
         """
         self._writer.wait()
         if self._saved == state.round:
+            self._writer.start(self._sweep)
             return
-        changed = {client: state.memory[client] for client in sorted(state.changed)}
-        round, server = state.round, state.server
-        self._writer.start(lambda: self._save(round, server, changed))
-        state.changed.difference_update(changed)
+        round, server, memories, unsaved = state.round, state.server, state.memory, state.memory.unsaved()
+        self._writer.start(lambda: self._save(round, server, memories, unsaved))
 
     def wait(self) -> None:
         """Wait until what was saved is on the disk; an error in writing it is raised here."""
@@ -76,25 +86,56 @@ class Checkpoint:
         """Let a file that is being written come to its end."""
         self._writer.join()
 
-    def _save(self, round: int, server: Server, changed: dict[int, Tree]) -> None:
-        (self._folder / "clients").mkdir(parents=True, exist_ok=True)
-        written = self._write(f"server-{round:06d}.safetensors", _server_tree(server))
-        for client, memory in changed.items():
-            self._clients[client] = self._write(f"clients/{client:07d}-{round:06d}.safetensors", memory)
-        manifest = Manifest(round=round, server=written, clients=self._clients)
-        write_atomically(self._folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
-        self._saved = round
-        self._sweep({written, *self._clients.values()})
+    def _save(self, round: int, server: Server, memories: Memories, unsaved: Mapping[int, Held]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        old, new = self._server, File(round, write_packed(self._server_path(round), pack(_server_tree(server))))
+        memories.write(unsaved)
+        manifest = Manifest(round=round, server=new, clients=memories.files())
+        write_atomically(self._folder / MANIFEST, manifest.model_dump_json().encode())
+        self._server, self._saved = new, round
+        memories.sweep()
+        if old is not None:
+            self._server_path(old.round).unlink(missing_ok=True)
+        self._sweep()
 
-    def load(self, server: Server) -> State:
+    def load(self, server: Server, ram: float = RAM, precision: StoredPrecision = "float32") -> State:
         """The state of the last checkpoint; `server` is a fresh one, to compare names and shapes with."""
         manifest = self._manifest()
-        found = self._read(manifest.server)
-        _compare(_server_tree(server), found, self._folder / manifest.server.partition("#")[0])
+        path = self._server_path(manifest.server.round)
+        try:
+            found = read_packed(path, manifest.server.digest).tree()
+        except Damaged as error:
+            raise RunError(f"{error}, and without it the checkpoint cannot be used: start the run anew") from None
+        _compare(_server_tree(server), found, path)
         restored = Server(Weights(found["params"], found.get("buffers", {})), found.get("memory", {}))
-        memory = {client: self._read(name) for client, name in manifest.clients.items()}
-        self._clients, self._saved = manifest.clients, manifest.round
-        return State(manifest.round, restored, memory)
+        self._server, self._saved = manifest.server, manifest.round
+        return State(manifest.round, restored, self.memories(ram, precision, manifest.clients))
+
+    def examine(self, advance: Callable[[int], None] = lambda done: None) -> tuple[int, list[str]]:
+        """The rounds done, and a sentence about every damaged file; `advance` is told of each client looked at."""
+        while True:
+            manifest = self._manifest()
+            damages = self._damages(manifest, advance)
+            if not damages or self._manifest() == manifest:  # a run that goes on may have replaced files meanwhile
+                return manifest.round, damages
+
+    def _damages(self, manifest: Manifest, advance: Callable[[int], None]) -> list[str]:
+        damages = []
+        try:
+            read_packed(self._server_path(manifest.server.round), manifest.server.digest)
+        except Damaged as error:
+            damages.append(f"the server: {error}; the run cannot be resumed: start it anew")
+        for client, file in sorted(manifest.clients.items()):
+            try:
+                self._clients.read(client, file)
+            except Damaged as error:
+                damages.append(f"client {client}: {error}; a resumed run starts it again from the global model")
+            advance(1)
+        return damages
+
+    def client_count(self) -> int:
+        """How many clients have a file."""
+        return len(self._manifest().clients)
 
     def _manifest(self) -> Manifest:
         path = self._folder / MANIFEST
@@ -105,36 +146,20 @@ class Checkpoint:
             reason = ".".join(str(step) for step in (*first["loc"], first["msg"]))
             raise RunError(f"the checkpoint manifest '{path}' is damaged ({reason}): start the run anew") from None
 
-    def _write(self, name: str, values: Tree) -> str:
-        """Save a tree and return its name with a checksum.
+    def _server_path(self, round: int) -> Path:
+        return self._folder / f"server-{round:06d}.safetensors"
 
-        Safetensors orders names in its own way, but a norm's last bit depends on the order of its sum: entries are
-        numbered.
-        """
-        numbered = enumerate(tree.flatten(values).items())
-        data = safetensors.torch.save(
-            {f"{number:06d}|{path}": value.detach().cpu().contiguous() for number, (path, value) in numbered}
-        )
-        write_atomically(self._folder / name, data)
-        return f"{name}#{hashlib.sha256(data).hexdigest()[:32]}"
-
-    def _read(self, entry: str) -> Tree:
-        name, _, digest = entry.partition("#")
-        path = self._folder / name
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise RunError(f"the checkpoint file '{path}' cannot be read ({error}): start the run anew") from None
-        if hashlib.sha256(data).hexdigest()[:32] != digest:
-            raise RunError(f"the checkpoint file '{path}' is damaged (its checksum differs): start the run anew")
-        entries = sorted(safetensors.torch.load(data).items())
-        return tree.unflatten({name.partition("|")[2]: value for name, value in entries})
-
-    def _sweep(self, entries: set[str]) -> None:
-        wanted = {entry.partition("#")[0] for entry in entries}
+    def _sweep(self) -> None:
+        """Remove what an earlier process left and the manifest does not name; once, for later leavings are known."""
+        if self._swept:
+            return
+        manifest = self._manifest()
+        wanted = {self._clients.path(client, file.round) for client, file in manifest.clients.items()}
+        wanted.add(self._server_path(manifest.server.round))
         for path in (path for kind in LEFTOVERS for path in self._folder.glob(kind)):
-            if str(path.relative_to(self._folder).as_posix()) not in wanted:
+            if path not in wanted:
                 path.unlink(missing_ok=True)
+        self._swept = True
 
 
 def _server_tree(server: Server) -> Tree:

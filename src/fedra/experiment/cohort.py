@@ -105,7 +105,8 @@ class Expected:
         memory = {name: part.init_client(origin) for name, part in algorithm.parts().items()}
         counts = torch.ones(job.classes, dtype=torch.long, device=model.device)
         trained = tuple(name for name in origin.params if not algorithm.sharing.is_frozen(name))
-        client = Client(origin, received, memory, job.classes, trained, counts, job.local.at(0), job.population)
+        known = (job.local.at(0), job.population, model.start)
+        client = Client(origin, received, memory, job.classes, trained, counts, *known)
         _, extras = last_words(algorithm, Local(client, origin, 1, first_carried(algorithm, client)))
         return cls(
             {name: value.shape for name, value in origin.params.items() if averaged(name)},

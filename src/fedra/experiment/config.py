@@ -18,11 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedra.core.precision import PrecisionName
 from fedra.errors import ConfigError, nearest
+from fedra.experiment.memory import RAM, StoredPrecision
 from fedra.experiment.overrides import override
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
-Protocol = Literal["auto", "classification", "verification"]
+Protocol = Literal["auto", "classification", "verification", "clients"]
 
 
 class Section(BaseModel):
@@ -52,6 +53,15 @@ class Data(Named):
     )
 
 
+class Public(Named):
+    """Public examples that every client has beside its own, of people whom no client holds: for fedfr.
+
+    Their training split is used, prepared as the clients' data are; other keys are the loader's own fields.
+    """
+
+    name: str = Field(description="a name of `fedra list datasets`")
+
+
 class Partition(Named):
     """How the training examples are given to clients; other keys are the partition's own fields."""
 
@@ -70,7 +80,7 @@ class Model(Named):
         None, ge=1, description="width of a two-layer projection between body and head, as MOON's paper has it"
     )
     weights: str | None = Field(
-        None, description="a file to start from: a run's model.safetensors, or a public checkpoint of the same network"
+        None, description="what to start from: a finished run's folder, or a public checkpoint file of the same network"
     )
 
 
@@ -122,8 +132,15 @@ class Evaluation(Section):
     protocol: Protocol = Field(
         "auto",
         description="'classification' counts right answers on held-out images, 'verification' tells pairs of faces "
-        "apart in ten folds; 'auto' verifies where the data set pairs people who are not trained on",
+        "apart in ten folds, 'clients' lets every client recognise its own people among strangers; 'auto' verifies "
+        "where the data set pairs people who are not trained on",
     )
+    enrol: int = Field(2, ge=1, description="'clients': held-out images of a person that enrol it; others are probes")
+    tested: int | None = Field(200, ge=2, description="'clients': how many clients are tested, drawn; 0 for all")
+    impostors: int | None = Field(
+        100, ge=1, description="'clients': images of other clients' people that a client meets, drawn; 0 for all"
+    )
+    fpir: float = Field(0.001, gt=0, lt=1, description="'clients': the false positive rate at which TPIR is read")
 
 
 class Faults(Section):
@@ -143,6 +160,15 @@ class Checkpoint(Section):
     """When the state is saved."""
 
     seconds: float = Field(10.0, ge=0, description="least time between two checkpoints; 0 saves every round")
+
+
+class Memory(Section):
+    """Where clients' memories are kept between rounds: private layers, control variates, models of their own."""
+
+    ram: float = Field(RAM, ge=0, description="MB of them in RAM; what is more lies on the disk until it is needed")
+    precision: StoredPrecision = Field(
+        "float32", description="'float16' and 'bfloat16' round what clients remember; 'float32' leaves it as it is"
+    )
 
 
 class Diagnostics(Section):
@@ -186,6 +212,7 @@ class Config(Section):
     precision: PrecisionName = Field("float32", description="numbers of the model's passes; see docs/speed.md")
     compile: bool = Field(False, description="run the model's passes through torch.compile; see docs/speed.md")
     data: Data = Data()
+    public: Public | None = Field(None, description="a second data set that all clients have; see docs/faces.md")
     partition: Partition = Partition()
     model: Model = Model()
     algorithm: Algorithm = Algorithm()
@@ -195,12 +222,13 @@ class Config(Section):
     evaluation: Evaluation = Evaluation()
     faults: Faults = Faults()
     checkpoint: Checkpoint = Checkpoint()
+    memory: Memory = Memory()
     diagnostics: Diagnostics = Diagnostics()
     log: Log = Log()
     sweep: Sweep | None = None
 
 
-ALL = (("local", "batch"), ("partition", "clients"))
+ALL = (("local", "batch"), ("partition", "clients"), ("evaluation", "tested"), ("evaluation", "impostors"))
 """Where None means all there is and is not the default: TOML, which has no null, says 0 there."""
 
 

@@ -16,8 +16,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from fedra.analysis.embeddings import Embeddings, embed
+from fedra.analysis.embeddings import Embeddings
 from fedra.core.batches import Examples
+from fedra.core.evaluate import embed
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.errors import ConfigError, DataError, RunError, nearest

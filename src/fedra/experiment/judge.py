@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedra.analysis.embeddings import embed
 from fedra.core.batches import Examples, Transform
-from fedra.core.evaluate import Counts
+from fedra.core.evaluate import Counts, embed
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.data import Dataset
@@ -19,7 +18,7 @@ from fedra.errors import ConfigError, DataError, RunFailed
 from fedra.evaluation.faces import Scores, verify
 from fedra.experiment.config import Protocol
 from fedra.experiment.face_protocols import directed
-from fedra.runners.base import Runner
+from fedra.runners.base import Evaluation, Runner
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,38 @@ class Verdict:
 
     figures: dict[str, Any] = field(default_factory=lambda: {"accuracy": None, "loss": None})
     counts: Counts | None = None
+    ready: ClassVar[bool] = True
+
+    def verdict(self) -> Verdict:
+        return self
 
 
-Judge = Callable[[Job, Runner, Weights], Verdict]
+@dataclass(frozen=True)
+class Counting:
+    """A test whose answers are still being counted, perhaps beside the next round."""
+
+    evaluation: Evaluation
+
+    @property
+    def ready(self) -> bool:
+        return self.evaluation.ready
+
+    def verdict(self) -> Verdict:
+        counts = self.evaluation.counts()
+        return Verdict({"accuracy": counts.accuracy, "loss": counts.mean_loss}, counts)
 
 
-def classification(job: Job, runner: Runner, weights: Weights) -> Verdict:
+Trial = Verdict | Counting
+"""A test that is over, or one that goes on."""
+
+Judge = Callable[[Job, Runner, Weights], Trial]
+
+
+def classification(job: Job, runner: Runner, weights: Weights) -> Trial:
     """The share of right answers on the job's test set, which the runner shares out; nothing where there is none."""
     if job.test is None:
         return Verdict()
-    counts = runner.evaluate(weights)
-    return Verdict({"accuracy": counts.accuracy, "loss": counts.mean_loss}, counts)
+    return Counting(runner.begin_evaluation(weights))
 
 
 class VerificationJudge:
@@ -76,6 +96,11 @@ def choose_protocol(protocol: Protocol, dataset: Dataset) -> Protocol:
             f"evaluation.protocol = 'verification' needs pairs, and the data set '{dataset.name}' has none: take one "
             "of faces, with test_identities or verify"
         )
+    if protocol == "clients" and not len(dataset.known_test):
+        raise ConfigError(
+            "evaluation.protocol = 'clients' needs held-out images of the people that are trained, and the data set "
+            f"'{dataset.name}' has none: raise data.test_fraction"
+        )
     if protocol == "classification" and len(dataset.test) and not len(dataset.known_test):
         raise ConfigError(
             "evaluation.protocol = 'classification' needs test images of the classes that are trained, and the data "
@@ -84,11 +109,6 @@ def choose_protocol(protocol: Protocol, dataset: Dataset) -> Protocol:
     if protocol != "auto":
         return protocol
     return "verification" if _pairs_are_strangers(dataset) else "classification"
-
-
-def build_judge(protocol: Protocol, dataset: Dataset, transform: Transform) -> Judge:
-    """The judge of a chosen protocol."""
-    return VerificationJudge(dataset, transform) if protocol == "verification" else classification
 
 
 def _pairs_are_strangers(dataset: Dataset) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,12 +49,31 @@ class Silent:
         return None
 
 
+class Position:
+    """Where training stands, which may be a round ahead of the last that was told: its test is still going on."""
+
+    def __init__(self, done: int, rounds: int, cohort: int) -> None:
+        self.done, self._rounds, self._cohort, self._clients = done, rounds, max(cohort, 1), 0
+
+    def client(self) -> None:
+        """One more client has finished; one of a round that is tried again does not count."""
+        self._clients = min(self._clients + 1, 2 * self._cohort)
+
+    def round(self, number: int) -> None:
+        """That round was told."""
+        self.done, self._clients = number, max(0, self._clients - self._cohort)
+
+    @property
+    def rounds(self) -> float:
+        """Rounds done, the present one by its share."""
+        return min(self.done + self._clients / self._cohort, self._rounds)
+
+
 class Bar:
     """A progress bar with round, accuracy, examples per second and time left."""
 
     def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int) -> None:
-        self._cohort = max(cohort, 1)
-        self._done, self._clients = done, 0
+        self._position = Position(done, rounds, cohort)
         self._rate = Rate()
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -80,12 +100,13 @@ class Bar:
 
     def client(self) -> None:
         """A client has finished: the bar moves by its share of the round."""
-        self._clients = min(self._clients + 1, self._cohort)
-        self._progress.update(self._task, completed=self._done + 0.95 * self._clients / self._cohort)
+        self._position.client()
+        done = self._position.done
+        self._progress.update(self._task, completed=done + 0.95 * (self._position.rounds - done))
 
     def round(self, report: Report) -> None:
-        self._done, self._clients = report.metrics["round"], 0
-        changes: dict[str, Any] = {"completed": self._done, "round": self._done, "rate": self._rate.text(report)}
+        self._position.round(done := report.metrics["round"])
+        changes: dict[str, Any] = {"completed": done, "round": done, "rate": self._rate.text(report)}
         if report.metrics["accuracy"] is not None:
             changes["accuracy"] = f"accuracy {report.metrics['accuracy']:.2%}"
         self._progress.update(self._task, **changes)
@@ -97,27 +118,27 @@ class Lines(Silent):
     def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int = 1) -> None:
         self._console, self._title, self._rounds = console, title, rounds
         self._started, self._begun, self._last = time.monotonic(), done, 0.0
-        self._cohort, self._done, self._clients = max(cohort, 1), done, 0
+        self._position = Position(done, rounds, cohort)
         self._rate = Rate()
 
     def client(self) -> None:
         """A long round is told before its end."""
-        self._clients = min(self._clients + 1, self._cohort)
+        self._position.client()
         now = time.monotonic()
         if now - max(self._last, self._started) < QUIET_SECONDS:
             return
-        self._last, share = now, self._clients / self._cohort
-        passed = self._done + share - self._begun
+        self._last, at = now, self._position.rounds
+        present, passed = math.ceil(at), at - self._begun
         left = (now - self._started) / passed * (self._rounds - self._begun - passed)
         self._console.print(
-            f"{self._title}  round {self._done + 1}/{self._rounds}  {share:.0%} of it  {duration(left)} left",
+            f"{self._title}  round {present}/{self._rounds}  {at - present + 1:.0%} of it  {duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
 
     def round(self, report: Report) -> None:
         now, number = time.monotonic(), report.metrics["round"]
-        self._done, self._clients = number, 0
+        self._position.round(number)
         rate = self._rate.text(report)
         if number != self._rounds and number != self._begun + 1 and now - self._last < LINE_SECONDS:
             return

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,28 @@ from torch import nn
 import fedra
 from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
 from fedra.core.job import Job
+from fedra.core.round import init_server
+from fedra.core.round_zero import looked_at
 from fedra.errors import ConfigError, RunError, RunFailed
 from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
+from fedra.experiment import personal_report
 from fedra.experiment.build import Built, build, build_runner, resolved, settled
 from fedra.experiment.centralised import is_centralised, notice, ticks, watched
 from fedra.experiment.centralised import title as title_of
 from fedra.experiment.checkpoint import save_model
+from fedra.experiment.clients_judge import ClientsJudge
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.config import Config
 from fedra.experiment.embedder import describe_input
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.judge import Judge
-from fedra.experiment.progress import screen
+from fedra.experiment.memory import Memories
+from fedra.experiment.progress import screen, steps
+from fedra.experiment.recognition import recognise, summary_of, write_recognition
 from fedra.experiment.tensorboard import Events
-from fedra.experiment.training import Plan, State, rounds
+from fedra.experiment.training import Plan, State, note_losses, rounds
 from fedra.models import parameters_of
 from fedra.runners import Runner
 from fedra.writing import write_atomically
@@ -74,7 +81,14 @@ def run(
     if folder:
         folder.create(checked)
     tell(console, notice(given))
-    return _execute(checked, built, folder, State.fresh(built.job), console)
+    return _execute(checked, built, folder, _fresh(checked, built.job, folder, console), console)
+
+
+def _fresh(config: Config, job: Job, folder: RunFolder | None, console: Console | None) -> State:
+    kept = config.memory.model_dump()
+    memory = folder.checkpoint.memories(**kept) if folder else Memories(**kept)
+    with steps(console, "round zero", looked_at(job)) as done:
+        return State.fresh(job, done, memory)
 
 
 def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
@@ -84,9 +98,11 @@ def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
     if folder.finished:
         raise ConfigError(f"the run in '{folder.path}' {folder.ending()}: nothing is left to resume")
     built = build(checked)
-    state = State.fresh(built.job)
     if folder.checkpoint.exists():
-        state = folder.checkpoint.load(state.server)
+        server = init_server(built.job.algorithm, built.job.initial())
+        state = folder.checkpoint.load(server, **checked.memory.model_dump())
+    else:
+        state = _fresh(checked, built.job, folder, console)
     folder.truncate(state.round)
     return _execute(checked, built, folder, state, console)
 
@@ -114,6 +130,7 @@ def _execute(
                     metrics.append(report.metrics)
                     seconds += report.metrics["seconds"]
                     show.round(report)
+                    _warn_of_restarts(console, report.clients)
                     events.write(report)
                     if folder:
                         folder.append("clients.jsonl", report.clients)
@@ -125,7 +142,7 @@ def _execute(
                 with signals.held():
                     folder.checkpoint.save(state)
                 folder.checkpoint.wait()
-            own = _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
+            own = _last_test(config, built.judge, job, state, folder, console)
         except KeyboardInterrupt:
             raise Interrupted(_interrupted(folder, state)) from None
         except RunFailed as error:
@@ -135,6 +152,7 @@ def _execute(
         finally:
             if folder:
                 folder.close()
+            state.memory.close()
     summary = _summary(config, built, metrics, seconds) | own
     weights = state.server.weights
     if folder:
@@ -161,31 +179,48 @@ def choose_runner(config: Config, job: Job, console: Console | None) -> Config:
     return chosen
 
 
+def _warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> None:
+    for line in lines:
+        if "restarted" in line:
+            tell(console, f"warning: client {line['client']} starts again from the global model: {line['restarted']}")
+
+
 def _diagnosed(config: Config, job: Job) -> Job:
     return with_proximal_diagnostics(job) if config.diagnostics.proximal else job
+
+
+def _last_test(
+    config: Config, judge: Judge, job: Job, state: State, folder: RunFolder | None, console: Console | None
+) -> dict[str, Any]:
+    """What is tested once, after the last round: every client's own model, or all models among strangers."""
+    if not isinstance(judge, ClientsJudge):
+        return _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
+    found = recognise(
+        judge, job, lambda own: build_runner(config, own), state.server, state.memory.get, state.round, console
+    )
+    if folder:
+        write_recognition(folder.path, judge, found)
+    return summary_of(judge, found)
 
 
 def _personalise(
     config: Config, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, float]:
     """Every client's own model after the last round: figures for the summary, a line per client for the record."""
-    with screen(console, "every client's own model", 1, 0, len(job.clients)) as show:
-        outcome = personalised(
-            job,
-            lambda own: build_runner(config, own),
-            state.server,
-            lambda client: state.memory.get(client, {}),
-            state.round,
-            show.client,
-        )
+    assert job.algorithm.personalise is not None, "the algorithm has no personaliser"
+    total = len(job.clients) * len(job.algorithm.personalise.stages)
+    with steps(console, "every client's own model", total) as done:
+        outcome = personalised(job, partial(build_runner, config), state.server, state.memory.get, state.round, done)
+    tell(console, personal_report.sentence(outcome))
+    lines = personal_report.lines(job, outcome)
+    note_losses(lines, state.memory.losses())
+    _warn_of_restarts(console, lines)
     if folder:
-        lines = [
-            {"client": k, "examples": job.clients.size(k), "accuracy": own, "global_accuracy": outcome.shared[k]}
-            for k, own in sorted(outcome.own.items())
-        ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_atomically(folder.path / "personalised.jsonl", text.encode())
-    return outcome.figures()
+        personal_report.draw_personalised(outcome, folder.path / "personalised.svg")
+    restarted = sum("restarted" in line for line in lines)
+    return outcome.figures() | ({"personalised_restarted": restarted} if restarted else {})
 
 
 def _curves(folder: RunFolder, metrics: list[dict[str, Any]], title: str) -> None:
@@ -238,6 +273,7 @@ def _summary(
         "clients": len(built.job.clients),
         "bytes_up": sum(line["bytes_up"] for line in metrics),
         "bytes_down": sum(line["bytes_down"] for line in metrics),
+        "restarted": sum(line.get("restarted", 0) for line in metrics),
         "buffers": "example-weighted mean; counters take the largest" if built.job.model.has_buffers else "none",
         "runner": config.runner.model_dump(),
         "seeds": {"run": config.seed, "partition": config.partition.seed},
@@ -245,7 +281,7 @@ def _summary(
     }
     if failure is not None:
         # A collapsed model predicts one class: papers report such a run at chance level.
-        chance = 0.5 if built.protocol == "verification" else 1 / len(built.dataset.classes)
+        chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
         summary |= {"failure": failure, "chance_accuracy": chance}
     return summary
 

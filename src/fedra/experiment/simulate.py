@@ -17,6 +17,7 @@ from fedra.core.compiling import refuse_without_compiler
 from fedra.core.job import Job
 from fedra.core.model import Model
 from fedra.core.precision import PrecisionName, build_precision
+from fedra.core.round_zero import looked_at
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError
 from fedra.evaluation.personalised import personalised
@@ -24,8 +25,10 @@ from fedra.experiment import config as configuration
 from fedra.experiment.build import build_runner, local_training, with_owners
 from fedra.experiment.centralised import is_centralised, notice, ticks, together, watched
 from fedra.experiment.cohort import CohortRule
+from fedra.experiment.memory import Memories
 from fedra.experiment.own_data import Pair, classes_of, examples_of
-from fedra.experiment.progress import screen
+from fedra.experiment.personal_report import sentence
+from fedra.experiment.progress import screen, steps
 from fedra.experiment.run import RunResult, choose_runner, tell
 from fedra.experiment.training import Plan, State, rounds
 from fedra.runners import Runner
@@ -50,6 +53,7 @@ def simulate(
     precision: PrecisionName | None = None,
     compile: bool = False,
     runner: str = "auto",
+    memory: Mapping[str, Any] | None = None,
     console: Console | None = None,
 ) -> RunResult:
     """Train your own module across your own clients, each a pair of tensors (inputs, targets) or a `Dataset`.
@@ -58,14 +62,17 @@ def simulate(
     `result.model` is the trained copy, on the module's own device. `batch=None` takes the whole client as one batch.
     Without a `precision` the module's own type is used: a float64 model stays so. `schedule` is a learning-rate
     schedule by its name or as a table with its fields. The runner "centralised" trains on all clients' examples
-    together, one epoch a round. `result.summary` tells which runner auto chose and, with a personaliser and a test
-    set, how good the clients' own models are.
+    together, one epoch a round. `memory` is a table with the fields `ram` and `precision` of what clients remember.
+    `result.summary` tells which runner auto chose and, with a personaliser and a test set, how good the clients' own
+    models are.
     """
     table: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
     table |= {"momentum": momentum, "weight_decay": weight_decay, "schedule": schedule}
     settings = {"rounds": rounds, "seed": seed, "local": table, "cohort": {"fraction": fraction}}
     settings |= {} if precision is None else {"precision": precision}
-    checked = configuration.read({**settings, "compile": compile, "runner": {"name": runner}})
+    checked = configuration.read(
+        {**settings, "compile": compile, "runner": {"name": runner}, "memory": dict(memory or {})}
+    )
     if not isinstance(algorithm, Algorithm):
         raise ConfigError(f"{algorithm!r} is no algorithm: make one, such as fedra.algorithms.fedavg()")
     if not clients:
@@ -87,7 +94,9 @@ def simulate(
             )
         if int(examples.targets.max()) >= classes or int(examples.targets.min()) < 0:
             raise ConfigError(f"{where} has labels outside 0..{classes - 1}, the classes of the model's head")
-    job = Job(algorithm, own, data, local_training(checked.local, rounds), classes, seed, tested)
+    local = local_training(checked.local, rounds)
+    algorithm.check_training(local.at(0), epochs)
+    job = Job(algorithm, own, data, local, classes, seed, tested)
     if is_centralised(checked):
         tell(console, notice(checked))
         job = together(job, data)
@@ -95,12 +104,20 @@ def simulate(
         job = with_owners(job, data)
     plan = Plan(rounds, CohortRule(fraction), traffic=not is_centralised(checked))
     checked = choose_runner(checked, job, console)
-    result = _simulate(job, plan, partial(build_runner, checked), console)
+    memories = Memories(**checked.memory.model_dump())
+    try:
+        result = _simulate(job, plan, partial(build_runner, checked), memories, console)
+    finally:
+        memories.close()
     return replace(result, summary={"runner": checked.runner.model_dump(), **result.summary})
 
 
-def _simulate(job: Job, plan: Plan, make: Callable[[Job], Runner], console: Console | None) -> RunResult:
-    state, metrics, runner = State.fresh(job), [], make(job)
+def _simulate(
+    job: Job, plan: Plan, make: Callable[[Job], Runner], memories: Memories, console: Console | None
+) -> RunResult:
+    with steps(console, "round zero", looked_at(job)) as done:
+        state = State.fresh(job, done, memories)
+    metrics, runner = [], make(job)
     try:
         with screen(console, "training", plan.rounds, 0, ticks(runner, plan.cohort.size(len(job.clients)))) as show:
             for report in rounds(job, runner, plan, state, watched(runner, show.client)):
@@ -110,6 +127,9 @@ def _simulate(job: Job, plan: Plan, make: Callable[[Job], Runner], console: Cons
         runner.close()
     summary: dict[str, Any] = {}
     if job.algorithm.personalise is not None and job.test is not None:
-        own = personalised(job, make, state.server, lambda client: state.memory.get(client, {}), state.round)
+        total = len(job.clients) * len(job.algorithm.personalise.stages)
+        with steps(console, "every client's own model", total) as done:
+            own = personalised(job, make, state.server, state.memory.get, state.round, done)
+        tell(console, sentence(own))
         summary = dict(own.figures())
     return RunResult(job.model.module_with(state.server.weights), metrics, summary)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fedra.errors import ConfigError
 
-Norm = Literal["batch", "running", "group"]
+Norm = Literal["batch", "running", "fixed", "group"]
 
 
 class _AnyBatch(nn.modules.batchnorm._BatchNorm):
@@ -39,12 +39,29 @@ class BatchNormVectors(_AnyBatch, nn.BatchNorm1d):
     """For feature vectors (B, channels)."""
 
 
+class _GivenStatistics(nn.modules.batchnorm._BatchNorm):
+    """Batch normalisation by the statistics it came with, in training too: they are read and never moved."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+class FixedBatchNormMaps(_GivenStatistics, nn.BatchNorm2d):
+    """For feature maps (B, channels, H, W)."""
+
+
+class FixedBatchNormVectors(_GivenStatistics, nn.BatchNorm1d):
+    """For feature vectors (B, channels)."""
+
+
 @dataclass(frozen=True)
 class Normaliser:
     """Makes the normalising layers of one model.
 
     "batch": statistics of the batch, in training and in evaluation; nothing to average (FedSoL's code).
     "running": usual BatchNorm, whose running statistics are buffers of the model.
+    "fixed": the same with the statistics it starts with, for a pre-trained network: in a batch of one person's images
+    the mean to be taken off is the person.
     "group": GroupNorm with `groups` groups, independent of the batch (FedDyn's ResNet uses 2).
     """
 
@@ -55,12 +72,16 @@ class Normaliser:
         """The layer for feature maps (B, channels, H, W)."""
         if self.norm == "group":
             return self._group(channels)
+        if self.norm == "fixed":
+            return FixedBatchNormMaps(channels)
         return BatchNormMaps(channels, track_running_stats=self.norm == "running")
 
     def vectors(self, channels: int) -> nn.Module:
         """The layer for feature vectors (B, channels)."""
         if self.norm == "group":
             return self._group(channels)
+        if self.norm == "fixed":
+            return FixedBatchNormVectors(channels)
         return BatchNormVectors(channels, track_running_stats=self.norm == "running")
 
     def _group(self, channels: int) -> nn.Module:

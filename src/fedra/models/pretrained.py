@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from fedra.errors import ConfigError, DataError
 from fedra.models.key_maps import WRAPPERS, key_map_for, renamed
 
+RUN_MODEL = "model.safetensors"
+"""The file in a finished run's folder that holds its model."""
+
 SHOWN = 3
 """How many names a sentence lists."""
 
@@ -31,14 +34,15 @@ class Loaded:
 
 
 def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str] | None = None) -> Loaded:
-    """Put the tensors of a .safetensors or torch file into `module`, which has a `body` and a `head`.
+    """Put the tensors of a .safetensors or torch file, or of a run's folder, into `module` with a `body` and a `head`.
 
     Names like the module's own are taken as they are, those of common public checkpoints are known; for any other
     file `key_map` maps patterns (regular expressions, replaced in order) to the module's names, and "" leaves a tensor
     out. The body must fit exactly. The head is taken where it fits and stays as it is otherwise: its classes are
     the data's own.
     """
-    tensors = {WRAPPERS.sub("", name): value for name, value in read_tensors(Path(path)).items()}
+    path = _file(Path(path))
+    tensors = {WRAPPERS.sub("", name): value for name, value in read_tensors(path).items()}
     layout, given = _in_our_names(tensors, key_map)
     state = module.state_dict()
     given = {name: _shaped(value, state.get(name)) for name, value in given.items()}
@@ -52,6 +56,15 @@ def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str]
         for name in used:
             state[name].copy_(given[name])
     return Loaded(layout, tuple(sorted(used)), tuple(sorted(given.keys() - used)))
+
+
+def _file(path: Path) -> Path:
+    """The file itself; of a run's folder the model it holds."""
+    if not path.is_dir():
+        return path
+    if not (path / RUN_MODEL).is_file():
+        raise DataError(f"the folder '{path}' has no {RUN_MODEL}: give a finished run's folder, or a weight file")
+    return path / RUN_MODEL
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -51,14 +51,18 @@ class WeightRadius(Radius):
 
     def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
         sizes = {name: self._size(name, params[name]) for name in gradient}
-        scaled = {name: sizes[name] * slope for name, slope in gradient.items()}
+        if view.functional:  # a transform may hand out one number for a whole tensor
+            scaled = {name: sizes[name] * slope for name, slope in gradient.items()}
+        else:
+            scaled = {name: slope.mul_(sizes[name]) for name, slope in gradient.items()}
         length = tree.norm(scaled)
         return {name: slope.mul_(sizes[name]) for name, slope in scaled.items()}, length
 
     def _size(self, name: str, weight: Tensor) -> Tensor:
         if name.endswith("bias") and not self.bias_scaling:
             return torch.ones_like(weight)
-        return weight.detach().abs().add_(self.eta)
+        size = weight.detach().abs()
+        return size.add_(self.eta) if self.eta else size
 
 
 @dataclass(frozen=True)

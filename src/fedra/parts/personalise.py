@@ -1,4 +1,4 @@
-"""Personalisers: how a client turns the final global model into its own."""
+"""Personalisers: which model a client uses in the end."""
 
 from __future__ import annotations
 
@@ -8,23 +8,66 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import Personaliser, Sharing
+from fedra.core.job import LocalTraining
+from fedra.core.model import Weights
+from fedra.core.part import Personaliser
+from fedra.core.tree import Tree
+from fedra.core.view import Local
 from fedra.parts.gradient import Scope
+from fedra.registry import Positive
+
+Epochs = Annotated[int, Field(ge=1)]
+Stages = Epochs | Annotated[tuple[Epochs, ...], Field(min_length=1)]
+"""Epochs of own training, or several lengths of it, each of which is tested."""
+
+
+@dataclass(frozen=True)
+class KeepPrivate(Personaliser):
+    """The final global model with the client's private parameters in it: nothing is trained after the last round."""
+
+    formula: ClassVar[str] = "w_k = w_g with the parameters that are private to k in their places"
+
+
+@dataclass(frozen=True)
+class KeepLast(Personaliser):
+    """The model as the client trained it last; a client that never took part uses the global one."""
+
+    formula: ClassVar[str] = "w_k = the client's weights at the end of its last round"
+
+    def init_client(self, origin: Weights) -> Tree:
+        return origin._asdict()
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        return local.weights._asdict(), {}
+
+    def own(self, weights: Weights, memory: Tree) -> Weights:
+        last = memory.get(self.name, {})
+        return Weights({**weights.params, **last.get("params", {})}, {**weights.buffers, **last.get("buffers", {})})
 
 
 @dataclass(frozen=True)
 class FineTune(Personaliser):
     """Plain training on the client's own data from the final global model: all of it, its head or its body.
 
-    The learning rate is the last round's, decayed as in training, or the first round's with `initial_rate`.
+    The rate is the last round's, decayed as in training, or the first round's with `initial_rate`; `lr` is another.
+    With several `epochs`, such as [1, 5], each length is trained from the global model and tested. `plain` steps
+    without momentum and weight decay.
     """
 
-    epochs: Annotated[int, Field(ge=1)] = 5
+    epochs: Stages = 5
     scope: Scope = "all"
     initial_rate: bool = False
+    lr: Positive | None = None
+    plain: bool = False
     formula: ClassVar[str] = "w_k = w_g after `epochs` of SGD on the client's own loss, over the parameters of `scope`"
 
     def algorithm(self, algorithm: Algorithm) -> Algorithm:
         frozen = {"all": (), "head": ("body.",), "body": ("head.",)}[self.scope]
         plain = Algorithm(objective=algorithm.objective[:1], combine=algorithm.combine)
-        return replace(plain, sharing=Sharing(algorithm.sharing.private, frozen))
+        return replace(plain, sharing=replace(algorithm.sharing, frozen=frozen))
+
+    def training(self, local: LocalTraining, rounds: int) -> LocalTraining:
+        local = super().training(local, rounds)
+        if self.plain:
+            local = replace(local, optimizer="sgd", momentum=0.0, weight_decay=0.0)
+        return local if self.lr is None else replace(local, lr=self.lr)

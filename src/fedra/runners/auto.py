@@ -117,9 +117,11 @@ def _fastest(trial: Trial, cohort: int, cores: int, total: float, also: tuple[Jo
 
 
 def _may_stack(trial: Trial) -> bool:
-    """On a CPU stacks of convolutions or of long steps gain nothing; what is compiled is not stacked."""
+    """On a CPU stacks of convolutions or of long steps gain nothing; what is compiled, or has public examples to choose
+    among, is not stacked.
+    """
     light = not trial.job.model.channels_last and trial.arithmetic_of_a_step < LONG_STEP
-    return not trial.compiled and (light or not _on_cpu(trial.job))
+    return not trial.compiled and not trial.has_public and (light or not _on_cpu(trial.job))
 
 
 def _on_cpu(job: Job) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -51,6 +51,30 @@ def one_by_one(results: Iterable[Result | Results]) -> Iterator[Result]:
         yield from map(Result, some.clients, some.memories, some.uploads)
 
 
+class Evaluation(Protocol):
+    """A test that was begun: perhaps done, perhaps still under way."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether nobody would have to wait."""
+        ...
+
+    def counts(self) -> Counts:
+        """Right answers on the job's test set, once all are there."""
+        ...
+
+
+@dataclass(frozen=True)
+class Done:
+    """A test that was over as soon as it began."""
+
+    found: Counts
+    ready: ClassVar[bool] = True
+
+    def counts(self) -> Counts:
+        return self.found
+
+
 class Runner(Protocol):
     """Trains clients and evaluates models for one job. Results come in the cohort's order, as they are ready, each
     of one client or of a stack.
@@ -64,6 +88,10 @@ class Runner(Protocol):
 
     def evaluate(self, weights: Weights) -> Counts:
         """Right answers on the job's test set."""
+        ...
+
+    def begin_evaluation(self, weights: Weights) -> Evaluation:
+        """The same beside the training that follows, where some of the runner would be idle; else at once."""
         ...
 
     def close(self) -> None:

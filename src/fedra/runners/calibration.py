@@ -90,8 +90,10 @@ class Trial:
         local = replace(job.local, schedule=replace(job.local.schedule, epochs=1))
         seed = key(job.seed, "calibration")
         owners = job.owners and Owners([job.owners.holdings[client] for client in clients.chosen], job.classes)
-        self.job = replace(job, model=model, clients=clients, local=local, seed=seed, test=None, owners=owners)
+        few = replace(job, clients=clients, owners=owners, public=None)  # to choose public ones would take too long
+        self.job = replace(few, model=model, local=local, seed=seed, test=None)
         self.clients, self.compiled = len(clients), job.model.compiled  # to compile would take longer than the trial
+        self.has_public = job.public is not None
         steps = [job.local.schedule.steps(job.clients.size(client)) for client in range(len(job.clients))]
         self._steps = statistics.fmean(steps)
         self._examples = statistics.fmean(map(job.clients.size, range(len(job.clients)))) * job.local.schedule.epochs

@@ -21,7 +21,7 @@ from fedra.core.optimizer import Optimizer
 from fedra.core.part import Part
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
-from fedra.runners.base import Result, Runner, threads
+from fedra.runners.base import Done, Evaluation, Result, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 
@@ -81,6 +81,9 @@ class CentralisedRunner:
 
     def evaluate(self, weights: Weights) -> Counts:
         return self._alone.evaluate(weights)
+
+    def begin_evaluation(self, weights: Weights) -> Evaluation:
+        return Done(self.evaluate(weights))
 
     def close(self) -> None:
         """Nothing to give back."""

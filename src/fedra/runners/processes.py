@@ -1,7 +1,8 @@
 """A persistent pool of worker processes, one thread each: bit-equal to sequential with one thread.
 
 Data and the global model lie in shared memory and are never pickled per task. Any worker may run any client. A
-worker that dies is replaced and its task runs again.
+worker that dies is replaced and its task runs again. A test that was begun goes on where no client waits: workers that
+are done with a round's clients before the others take portions of it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,39 @@ from fedra.core.tree import Params, Tree, size_in_bytes
 from fedra.errors import RunError
 from fedra.runners.base import Result, Runner, threads
 from fedra.runners.handover import Line, common_memory
-from fedra.runners.tasks import PATIENCE, Task, Train, answer, evaluations
+from fedra.runners.tasks import PATIENCE, Evaluate, Task, Train, answer, evaluations
 
 ROOM = 2
 """Models that a message may hold beside the pipe: a change and a memory."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """Shared memory that the workers read: the model that clients begin with, and the one that is being tested."""
+
+    trained: Weights
+    tested: Weights
+
+    def of(self, task: Task) -> Weights:
+        """The model that a task is about."""
+        return self.trained if isinstance(task, Train) else self.tested
+
+
+class Portions:
+    """A test shared out among the workers: what waits, and what was found."""
+
+    def __init__(self, pool: ProcessRunner, tasks: list[Evaluate]) -> None:
+        self._pool, self._tasks = pool, tasks
+        self.waiting = deque(tasks)
+        self.found: dict[Evaluate, list[Counts]] = {}
+
+    @property
+    def ready(self) -> bool:
+        return len(self.found) == len(self._tasks)
+
+    def counts(self) -> Counts:
+        self._pool.finish(self)
+        return Counts.total(counts for task in self._tasks for counts in self.found[task])
 
 
 @dataclass
@@ -59,7 +89,9 @@ class ProcessRunner:
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
         start = job.initial()
         # Contiguous copies in shared memory: workers arrange them as every runner does.
-        self._weights = Weights(_shared(start.params), _shared(start.buffers))
+        self._models = Models(*(Weights(_shared(start.params), _shared(start.buffers)) for _ in range(2)))
+        self._test: Portions | None = None
+        self._losses: dict[Any, int] = {}
         self._workers: list[Worker] = []
         for _ in range(workers):
             self._workers.append(self._hire())
@@ -67,7 +99,7 @@ class ProcessRunner:
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
     ) -> Iterator[Result]:
-        self._publish(origin)
+        _publish(origin, self._models.trained)
 
         def message(client: int) -> Train:
             return Train(round, client, received, memory(client))
@@ -76,10 +108,26 @@ class ProcessRunner:
             yield Result(client, new_memory, upload)
 
     def evaluate(self, weights: Weights) -> Counts:
+        return self.begin_evaluation(weights).counts()
+
+    def begin_evaluation(self, weights: Weights) -> Portions:
         assert self._job.test is not None, "the job has no test set"
-        self._publish(weights)
-        answers = self._map(evaluations(len(self._job.test)), lambda group: group)
-        return Counts.total(counts for _, group in answers for counts in group)
+        if self._test is not None:
+            self.finish(self._test)
+        _publish(weights, self._models.tested)
+        self._test = Portions(self, evaluations(len(self._job.test)))
+        return self._test
+
+    def finish(self, test: Portions) -> None:
+        """Let all workers do what is left of a test."""
+        try:
+            while not test.ready:
+                self._hand_out(deque(), lambda task: task)
+                for worker in self._ready():
+                    self._collect(worker, {}, deque())
+        except BaseException:
+            self._drain()
+            raise
 
     def close(self) -> None:
         for worker in self._workers:
@@ -90,19 +138,14 @@ class ProcessRunner:
                 worker.process.kill()
         self._workers = []
 
-    def _publish(self, weights: Weights) -> None:
-        """Put the model where the workers read it; they are idle between calls."""
-        for shared, new in ((self._weights.params, weights.params), (self._weights.buffers, weights.buffers)):
-            for name, value in new.items():
-                shared[name].copy_(value)
-
     def _hire(self) -> Worker:
         ours, theirs = self._context.Pipe()
         # A fork inherits our ends of all pipes: while it holds them, no worker sees its own pipe close.
         forked = self._context.get_start_method() == "fork"
         inherited = [ours, *(worker.pipe for worker in self._workers)] if forked else []
-        memory = common_memory(ROOM * size_in_bytes(self._weights._asdict())) if forked else np.empty(0, np.uint8)
-        arguments = (Line(theirs, memory), inherited, self._job, self._weights, self._threads)
+        room = ROOM * size_in_bytes(self._models.trained._asdict())
+        memory = common_memory(room) if forked else np.empty(0, np.uint8)
+        arguments = (Line(theirs, memory), inherited, self._job, self._models, self._threads)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
         with warnings.catch_warnings():
             # A fork of a process with threads is safe here: a worker runs its own single thread.
@@ -115,13 +158,12 @@ class ProcessRunner:
         """Answers in the order of `tasks`, which are begun in that order too: little has to wait its turn."""
         waiting = deque(tasks)
         answers: dict[Any, Any] = {}
-        losses: dict[Any, int] = {}
         try:
             for task in tasks:
                 while task not in answers:
                     self._hand_out(waiting, message)
                     for worker in self._ready():
-                        self._collect(worker, answers, waiting, losses)
+                        self._collect(worker, answers, waiting)
                 self._hand_out(waiting, message)
                 yield task, answers.pop(task)
         except BaseException:
@@ -129,36 +171,47 @@ class ProcessRunner:
             raise
 
     def _hand_out(self, waiting: deque[Any], message: Callable[[Any], Task]) -> None:
+        """Give every idle worker a task or, where none waits, a portion of the test."""
         for worker in self._workers:
-            if worker.task is None and waiting:
+            if worker.task is not None:
+                continue
+            if waiting:
                 worker.task = waiting.popleft()
-                try:
-                    worker.line.send(message(worker.task))
-                except (BrokenPipeError, ConnectionResetError):
-                    continue  # it died while idle; reading its pipe will tell, and hire another
+                self._send(worker, message(worker.task))
+            elif self._test is not None and self._test.waiting:
+                worker.task = self._test.waiting.popleft()
+                self._send(worker, worker.task)
+
+    def _send(self, worker: Worker, task: Task) -> None:
+        try:
+            worker.line.send(task)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it died while idle; reading its pipe will tell, and hire another
 
     def _ready(self) -> list[Worker]:
         by_pipe = {worker.pipe: worker for worker in self._workers if worker.task is not None}
         return [by_pipe[pipe] for pipe in wait(list(by_pipe)) if isinstance(pipe, Connection)]
 
-    def _collect(self, worker: Worker, answers: dict[Any, Any], waiting: deque[Any], losses: dict[Any, int]) -> None:
+    def _collect(self, worker: Worker, answers: dict[Any, Any], waiting: deque[Any]) -> None:
         task = worker.task
+        tested = self._test if isinstance(task, Evaluate) else None
         try:
             outcome = worker.line.receive()
         except (EOFError, ConnectionResetError):
             self._replace(worker)
-            losses[task] = losses.get(task, 0) + 1
-            if losses[task] >= PATIENCE:
+            self._losses[task] = self._losses.get(task, 0) + 1
+            if self._losses[task] >= PATIENCE:
                 raise RunError(
                     f"{PATIENCE} worker processes died while running client or task {task}: the machine may be "
                     "short of memory; use fewer workers or runner.name = 'sequential' to see the cause"
                 ) from None
-            waiting.appendleft(task)
+            (tested.waiting if tested else waiting).appendleft(task)
             return
         worker.task = None
         if isinstance(outcome, BaseException):
             raise outcome
-        answers[task] = outcome
+        self._losses.pop(task, None)
+        (tested.found if tested else answers)[task] = outcome
 
     def _replace(self, worker: Worker) -> None:
         worker.pipe.close()
@@ -166,13 +219,18 @@ class ProcessRunner:
         self._workers[self._workers.index(worker)] = self._hire()
 
     def _drain(self) -> None:
-        """Nobody waits for what is still under way: replace busy workers, so that no late answer is misread."""
+        """Nobody waits for what is still under way: replace busy workers, so that no late answer is misread.
+
+        Portions of the test go back to those that wait: somebody may still want its end.
+        """
         for worker in [w for w in self._workers if w.task is not None]:
+            if self._test is not None and isinstance(worker.task, Evaluate):
+                self._test.waiting.appendleft(worker.task)
             worker.process.kill()
             self._replace(worker)
 
 
-def _work(line: Line, inherited: list[Connection], job: Job, weights: Weights, thread_count: int) -> None:
+def _work(line: Line, inherited: list[Connection], job: Job, models: Models, thread_count: int) -> None:
     """A worker's life: take a task, do it, answer; end when the pipe closes."""
     for end in inherited:
         end.close()
@@ -185,9 +243,16 @@ def _work(line: Line, inherited: list[Connection], job: Job, weights: Weights, t
             except (EOFError, ConnectionResetError):
                 return
             try:
-                line.send(answer(task, job, weights))
+                line.send(answer(task, job, models.of(task)))
             except (BrokenPipeError, ConnectionResetError):
                 return
+
+
+def _publish(weights: Weights, shared: Weights) -> None:
+    """Put a model where the workers read it; none of them reads that one meanwhile."""
+    for places, new in ((shared.params, weights.params), (shared.buffers, weights.buffers)):
+        for name, value in new.items():
+            places[name].copy_(value)
 
 
 def _shared(values: Params) -> Params:

@@ -25,7 +25,7 @@ from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
 from fedra.errors import ConfigError, RunError
-from fedra.runners.base import Result, Runner
+from fedra.runners.base import Done, Evaluation, Result, Runner
 from fedra.runners.packing import Packed, pack, unpack
 from fedra.runners.processes import default_workers
 from fedra.runners.tasks import PATIENCE, Task, Train, answer, evaluations
@@ -89,6 +89,9 @@ class RayRunner:
         model = self._put((_on_cpu(weights), {}))
         answers = self._map(evaluations(len(self._job.test)), lambda task: task, model)
         return Counts.total(counts for _, group in answers for counts in group)
+
+    def begin_evaluation(self, weights: Weights) -> Evaluation:
+        return Done(self.evaluate(weights))
 
     def close(self) -> None:
         if not self._started:  # else they end with the Ray that was started for them

@@ -11,7 +11,7 @@ from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job, run_client
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
-from fedra.runners.base import Result, Runner, threads
+from fedra.runners.base import Done, Evaluation, Result, Runner, threads
 
 
 class SequentialRunner:
@@ -34,6 +34,9 @@ class SequentialRunner:
         assert job.test is not None, "the job has no test set"
         with threads(self._threads):
             return evaluate(job.model, weights, job.test, job.classes)
+
+    def begin_evaluation(self, weights: Weights) -> Evaluation:
+        return Done(self.evaluate(weights))
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -20,7 +20,7 @@ from fedra.core.model import Model, Weights
 from fedra.core.part import Part
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
-from fedra.runners.base import Results, Runner, threads
+from fedra.runners.base import Done, Evaluation, Results, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 from fedra.runners.stacked_data import StackedData
@@ -62,6 +62,9 @@ class StackedRunner:
 
     def evaluate(self, weights: Weights) -> Counts:
         return self._alone.evaluate(weights)
+
+    def begin_evaluation(self, weights: Weights) -> Evaluation:
+        return Done(self.evaluate(weights))
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -118,8 +121,14 @@ def _activations(model: Model, weights: Weights, inputs: Tensor) -> int:
     return kept // len(inputs)
 
 
-def _check(model: Model) -> None:
+def _check(job: Job) -> None:
     """Refuse what torch cannot do inside vmap, before anything is trained."""
+    model = job.model
+    if job.public is not None:
+        raise ConfigError(
+            "clients that choose public examples have other numbers of them in every round and cannot be stacked: set "
+            "runner.name = 'processes' or 'sequential'"
+        )
     if model.compiled:
         raise ConfigError("compiled passes cannot be stacked: set compile = false, or runner.name = 'processes'")
     if model.precision.mixed and mixes_examples(model.module):
@@ -156,5 +165,5 @@ def stacked(
     The estimate for one client: six times the model, its data, and three batches of activations. A stack gets one
     thread per 2^20 weights, at most one per core, unless `threads` says otherwise.
     """
-    _check(job.model)
+    _check(job)
     return StackedRunner(job, chunk, threads, memory)

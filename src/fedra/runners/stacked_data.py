@@ -28,7 +28,7 @@ class StackedBatch(NamedTuple):
     """One step's batches; `sizes` are the clients' numbers of examples in them, `mask` None without padding.
 
     `drawn` is what parts drew at random for the examples, zero at padding; `rows` are the examples' rows among all of
-    the stack, None where inputs are drawn at random.
+    the stack, None where inputs are drawn at random; `epoch` counts each client's passes over its data.
     """
 
     inputs: Tensor
@@ -37,6 +37,7 @@ class StackedBatch(NamedTuple):
     sizes: np.ndarray
     drawn: Tree
     rows: Tensor | None
+    epoch: Tensor
 
     def with_other_padding(self) -> StackedBatch:
         """The same with the last real example in place of padding."""
@@ -86,6 +87,8 @@ class StackedData:
         self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
         draws = any(type(part).draw is not Part.draw for part in job.algorithm.parts().values())
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
+        an_epoch = np.array(self.steps)[:, None] // schedule.epochs
+        self._epoch = torch.from_numpy(np.arange(self.steps[0]) // an_epoch).to(self._device)
         self._active = (self.sizes > 0).sum(axis=0).tolist()
         self._source: Source = (
             Gathered(job, round, self.clients, whole, self.examples, self.sizes)
@@ -98,7 +101,8 @@ class StackedData:
             sizes = self.sizes[:active, step]
             width = int(sizes.max())
             inputs, targets, rows = self._source.take(step, active, width)
-            yield StackedBatch(inputs, targets, self._mask(sizes, width), sizes, self._drawn(sizes, width), rows)
+            mask, drawn = self._mask(sizes, width), self._drawn(sizes, width)
+            yield StackedBatch(inputs, targets, mask, sizes, drawn, rows, self._epoch[:active, step])
 
     @property
     def pads(self) -> bool:

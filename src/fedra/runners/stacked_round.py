@@ -51,7 +51,7 @@ class Common:
     def of(cls, job: Job, round: int, origin: Weights, received: Tree) -> Common:
         """The round's common ground; `origin` and `received` are arranged for the model."""
         sharing = job.algorithm.sharing
-        names = (*origin.params, *(name for name in job.model.names if sharing.is_owned(name)))
+        names = (*origin.params, *job.owned)
         trained = tuple(name for name in names if not sharing.is_frozen(name))
         optimizer, mixes = job.local.at(round), mixes_examples(job.model.module)
         return cls(job.algorithm, job.model, optimizer, origin, received, trained, job.population, mixes)
@@ -59,8 +59,8 @@ class Common:
     def client(self, own: Tree, memory: Tree, examples: int) -> Client:
         """One client of the stack: inside vmap, or its slice after training."""
         origin = with_own(self.origin, own["private"])
-        counts = own["label_counts"]
-        return Client(origin, self.received, memory, examples, self.trained, counts, self.optimizer, self.population)
+        known = (self.optimizer, self.population, self.model.start)
+        return Client(origin, self.received, memory, examples, self.trained, own["label_counts"], *known)
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,28 @@ def train_stack(common: Common, data: StackedData, memories: Sequence[Tree], vet
         if vet and batch.mask is not None and not common.mixes_examples:
             refuse_unmasked(common, own, batch, known, result)
             vet = False
-        state = common.optimizer.step(own["params"], result["gradient"], state)
+        state = step_stack(common.optimizer, own["params"], result, state)
         for name, value in result["buffers"].items():
             own["buffers"][name].copy_(value)
         for path, value in tree.flatten(result["carried"]).items():
             carried[path][: len(value)].copy_(value)
         figures.record(step, result["loss"], result["logs"])
     return finish(common, data, everyone, figures)
+
+
+def step_stack(optimizer: Optimizer, params: Params, result: Tree, state: Tree) -> Tree:
+    """One update of all clients; what one of them holds stays as it is, the optimiser's state included."""
+    held: Params = result["held"]
+    if not held:
+        return optimizer.step(params, result["gradient"], state)
+    before = tree.flatten(tree.each({"params": params, "state": state}, torch.clone))
+    state = optimizer.step(params, result["gradient"], state)
+    for path, value in tree.flatten({"params": params, "state": state}).items():
+        name = path.rpartition("|")[2]
+        if name in held:
+            still = held[name].view(-1, *[1] * (value.dim() - 1))
+            value.copy_(torch.where(still, before[path], value))
+    return state
 
 
 def begin(common: Common, data: StackedData, memories: Sequence[Tree]) -> Tree:
@@ -160,7 +175,7 @@ def slopes(common: Common, own: Tree, batch: StackedBatch, known: Params) -> Tre
     Batch normalisation mixes the examples of a batch, padding too: there batches are not padded but grouped by
     their size.
     """
-    stacked = {**own, "inputs": batch.inputs, "targets": batch.targets, "drawn": batch.drawn}
+    stacked = {**own, "inputs": batch.inputs, "targets": batch.targets, "drawn": batch.drawn, "epoch": batch.epoch}
     if batch.rows is not None and known:
         stacked["teachers"] = stacked_teachers.picked(known, batch.rows)
     over_clients: Callable[[Tree], Tree] = vmap(lambda one: _slope(common, one), randomness="error")
@@ -181,7 +196,7 @@ def mixes_examples(module: nn.Module) -> bool:
 def _slope(common: Common, own: Tree) -> Tree:
     """One client's gradient as a pure function, seen from inside vmap; its number of examples is a tensor here."""
     client = common.client(own, own["memory"], own["examples"])
-    batch = Batch(own["inputs"], own["targets"], mask=own.get("mask"), drawn=own["drawn"])
+    batch = Batch(own["inputs"], own["targets"], mask=own.get("mask"), drawn=own["drawn"], epoch=own["epoch"])
     teachers = stacked_teachers.as_outputs(own["teachers"]) if "teachers" in own else _heard(common, client, batch)
     view = View(common.model, client, batch, own["buffers"], teachers, functional=True, carried=own["carried"])
     gradient = nest(common.algorithm, view)({**client.origin.params, **own["params"]})
@@ -192,6 +207,7 @@ def _slope(common: Common, own: Tree) -> Tree:
         "carried": trace.carried,
         "loss": trace.loss,
         "logs": trace.logs,
+        "held": trace.held,
     }
 
 

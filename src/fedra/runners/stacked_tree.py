@@ -68,4 +68,4 @@ def joined(pieces: Sequence[Tree], order: np.ndarray) -> Tree:
     flat = [tree.flatten(piece) for piece in pieces]
     rows = torch.from_numpy(order).to(flat[0]["loss"].device)
     whole = {path: torch.cat([piece[path] for piece in flat])[rows] for path in flat[0]}
-    return {"buffers": {}, "carried": {}, "logs": {}, **tree.unflatten(whole)}
+    return {"buffers": {}, "carried": {}, "logs": {}, "held": {}, **tree.unflatten(whole)}

@@ -125,6 +125,31 @@ def test_identity_without_clients_is_one_each() -> None:
     assert sorted(map(len, parts)) == [1, 1, 2]
 
 
+@pytest.mark.parametrize("balance", ["balanced", "lognormal"])
+@pytest.mark.parametrize("holders", [2, 3])
+def test_some_identities_are_on_several_clients(balance: str, holders: int) -> None:
+    people = np.repeat(np.arange(40), 7)
+    plain = split("identity", people, 8, 3, balance=balance)
+    parts = split("identity", people, 8, 3, balance=balance, shared=0.25, holders=holders)
+    held = np.array([[int((people[part] == person).sum()) for part in parts] for person in range(40)])
+    owners = (held > 0).sum(axis=1)
+    assert sorted(set(owners.tolist())) == [1, holders]
+    assert (owners == holders).sum() == 10
+    assert (held.sum(axis=1) == 7).all()
+    assert held[owners == holders].max() <= -(-7 // holders)
+    for client, part in enumerate(plain):  # whoever had a person before still has some of their images
+        assert set(people[part]) <= set(people[parts[client]])
+
+
+def test_identities_with_too_few_images_cannot_be_shared() -> None:
+    people = np.array([0, 0, 0, 1, 2, 3])
+    assert len(split("identity", people, 3, 0, shared=0.25)) == 3
+    with pytest.raises(ConfigError, match=r"cannot share 2 identities .* only 1 have 2 images or more"):
+        split("identity", people, 3, 0, shared=0.5)
+    with pytest.raises(ConfigError, match="among 4 of 3 clients: lower holders"):
+        split("identity", people, 3, 0, shared=0.25, holders=4)
+
+
 def test_identity_refuses_more_clients_than_people() -> None:
     with pytest.raises(ConfigError, match="10 clients from 5 identities"):
         split("identity", np.arange(50) % 5, 10, 0)

@@ -19,7 +19,7 @@ GENTLE: dict[str, list[dict[str, Any]]] = {
     "dirichlet": [{"alpha": 1.0, "min_size": 1}, {"alpha": 5.0, "min_size": 2, "cap": False}],
     "dirichlet-clients": [{"alpha": 0.01}, {"alpha": 1.0, "sigma": 1.0}],
     "quantity": [{"min_size": 1}, {"law": "lognormal", "min_size": 2}, {"alpha": 0.001, "min_size": 1}],
-    "identity": [{}, {"balance": "lognormal"}],
+    "identity": [{}, {"balance": "lognormal"}],  # sharing is tried on data of its own: it needs several images each
     "one-class": [{}],
     "natural": [{}],
 }

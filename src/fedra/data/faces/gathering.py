@@ -61,6 +61,19 @@ def chosen(listing: Listing, wanted: Iterable[str]) -> Listing:
     return rows_of(listing, [row for row, person in enumerate(listing.classes) if person in names])
 
 
+def first_of_each(listing: Listing, most: int | None) -> Listing:
+    """The first images of everybody, at most so many."""
+    if most is None:
+        return listing
+    seen: Counter[str] = Counter()
+    rows = []
+    for row, person in enumerate(listing.classes):
+        seen[person] += 1
+        if seen[person] <= most:
+            rows.append(row)
+    return rows_of(listing, rows)
+
+
 def rows_of(listing: Listing, rows: Sequence[int]) -> Listing:
     """Some rows of a listing."""
     columns = (listing.paths, listing.classes, listing.groups)

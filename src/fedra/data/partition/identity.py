@@ -1,13 +1,15 @@
-"""Whole identities: no person is on two clients."""
+"""Whole identities: a person is on one client or, where identities are shared, on several with some images each."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fedra.data.partition.contract import PARTITIONS, Indices, Spread, check_clients
 from fedra.data.partition.deal import by_class, lognormal_counts
+from fedra.errors import ConfigError
 
 
 @PARTITIONS.add("identity")
@@ -19,11 +21,15 @@ def identity(
     *,
     balance: Literal["balanced", "lognormal"] = "balanced",
     sigma: Spread = 1.0,
+    shared: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    holders: Annotated[int, Field(ge=2)] = 2,
 ) -> list[Indices]:
     """Give whole identities (targets) to clients at random, as federated face recognition does.
 
     The split of FedGC (AAAI 2022): `balanced` gives equal numbers of identities, `lognormal` numbers in
-    proportion to exp(sigma * N(0, 1)), at least one. Without a number of clients, one identity each.
+    proportion to exp(sigma * N(0, 1)), at least one. Without a number of clients, one identity each. Of a share
+    `shared` of the identities the images are dealt out among `holders` clients each: the first holder and others at
+    random.
     """
     identities = by_class(targets)
     clients = clients or len(identities)
@@ -32,4 +38,38 @@ def identity(
     spread = sigma if balance == "lognormal" else 0.0
     counts = lognormal_counts(rng, spread, clients, len(identities), minimum=1)
     owned = np.split(rng.permutation(len(identities)), counts.cumsum()[:-1])
-    return [np.concatenate([identities[person] for person in np.sort(own)]) for own in owned]
+    pieces: list[list[tuple[int, Indices]]] = [[(int(person), identities[person]) for person in own] for own in owned]
+    if shared:
+        pieces = _dealt(rng, pieces, shared, holders)
+    return [np.concatenate([rows for _, rows in sorted(own, key=lambda piece: piece[0])]) for own in pieces]
+
+
+def _dealt(
+    rng: np.random.Generator, pieces: list[list[tuple[int, Indices]]], shared: float, holders: int
+) -> list[list[tuple[int, Indices]]]:
+    """The same with the images of some identities dealt out among several clients."""
+    if holders > len(pieces):
+        raise ConfigError(
+            f"the partition 'identity' cannot share an identity among {holders} of {len(pieces)} clients: lower holders"
+        )
+    owner = {person: client for client, own in enumerate(pieces) for person, _ in own}
+    images = {person: rows for own in pieces for person, rows in own}
+    enough = sorted(person for person, rows in images.items() if len(rows) >= holders)
+    wanted = round(shared * len(images))
+    if wanted > len(enough):
+        raise ConfigError(
+            f"the partition 'identity' cannot share {wanted} identities among {holders} clients each: only "
+            f"{len(enough)} have {holders} images or more, so lower shared or holders"
+        )
+    dealt: list[list[tuple[int, Indices]]] = [[] for _ in pieces]
+    chosen = set(rng.permutation(enough)[:wanted].tolist())
+    for person, rows in sorted(images.items()):
+        first = owner[person]
+        if person not in chosen:
+            dealt[first].append((person, rows))
+            continue
+        others = rng.permutation([client for client in range(len(pieces)) if client != first])[: holders - 1]
+        parts = np.array_split(rng.permutation(rows), holders)
+        for client, part in zip((first, *others.tolist()), parts, strict=True):
+            dealt[client].append((person, np.sort(part)))
+    return dealt

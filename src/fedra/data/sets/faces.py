@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset
@@ -19,7 +20,17 @@ from fedra.data.faces.assembly import (
     with_drawn_pairs,
     with_verification,
 )
-from fedra.data.faces.gathering import Faults, SharedNames, chosen, enough, gather, list_people, read_names, rows_of
+from fedra.data.faces.gathering import (
+    Faults,
+    SharedNames,
+    chosen,
+    enough,
+    first_of_each,
+    gather,
+    list_people,
+    read_names,
+    rows_of,
+)
 from fedra.data.faces.lfw_lists import read_pair_list, read_people
 from fedra.data.faces.verification import listed_pairs, verification_set
 from fedra.data.images import Listing
@@ -39,7 +50,9 @@ def faces(
     *,
     folders: Folders,
     size: Side = 112,
+    width: Side | None = None,
     least: Count = 1,
+    most: Count | None = None,
     identities: Count | None = None,
     take: str | None = None,
     leave_out: str | None = None,
@@ -54,11 +67,12 @@ def faces(
 ) -> Dataset:
     """Your own faces: folders of aligned images, folder/identity/image, every identity a class.
 
-    `folders` are absolute or under the data root, and several make one set. Everybody is taken who has `least` images;
-    `take` and `leave_out` name lists of identities, one a line, and `identities` takes the first so many. Of every
-    identity `test_fraction` of the images are held out to count accuracy on. For verification, `test_identities` people
-    drawn by `seed` are kept out of training and compared in `pairs` balanced pairs; or `verify` names another set: a
-    .bin file, a folder with LFW's pairs.txt, or a folder of identities. Natural groups are the folders, or with
+    `folders` are absolute or under the data root, and several make one set. Of images of `size` by `size` the middle
+    `width` columns are kept, where a network wants 112x96. Everybody is taken who has `least` images, of each the first
+    `most`; `take` and `leave_out` name lists of identities, one a line, and `identities` takes the first so many. Of
+    every identity `test_fraction` of the images are held out to count accuracy on. For verification, `test_identities`
+    people drawn by `seed` are kept out of training and compared in `pairs` balanced pairs; or `verify` names another
+    set: a .bin file, a folder with LFW's pairs.txt, or a folder of identities. Natural groups are the folders, or with
     `groups = "level"` one more level, folder/group/identity/image. `shared_names` says whether a name in two folders is
     one person ("join") or two ("apart"). Unreadable images and copies of images are refused, or left out with
     `faults = "skip"`.
@@ -72,8 +86,23 @@ def faces(
     wanted = set(sorted(wanted)[:identities])
     if not wanted:
         raise DataError(f"nobody in {', '.join(folders)} has {least} images: lower `least`, or check the lists")
-    people = gathered(root, f"faces-{Path(folders[0]).name}", chosen(listing, wanted), size, least, faults)
+    listing = first_of_each(chosen(listing, wanted), most)
+    people = gathered(root, f"faces-{Path(folders[0]).name}", listing, size, least, faults)
+    people = replace(people, inputs=middle_columns(people.inputs, width))
     return face_dataset("faces", root, people, size, test_fraction, test_identities, verify, pairs, seed)
+
+
+def middle_columns(images: Tensor, width: int | None) -> Tensor:
+    """The images without as many columns at the left as at the right."""
+    whole = images.shape[3]
+    if width is None or width == whole:
+        return images
+    if width > whole or (whole - width) % 2:
+        raise ConfigError(
+            f"width = {width} is not the middle of images of {whole} columns: give fewer, by an even number"
+        )
+    left = (whole - width) // 2
+    return images[..., left : left + width].contiguous()
 
 
 def face_dataset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +72,23 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path) -> None:
     axes.set(xlabel="rank", ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1.01))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path) -> None:
+    """How a figure is spread over clients: for each name a box, and every client a dot."""
+    figure, axes = _one("AUROC by client", aurocs)
+    dodge = np.random.default_rng(0)
+    for number, (name, values) in enumerate(aurocs.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.boxplot([list(values)], positions=[number], widths=0.5, showfliers=False, medianprops={"color": INK})
+        across = number + dodge.uniform(-0.16, 0.16, len(values))
+        axes.plot(
+            across, values, "o", color=colour, alpha=0.45, markersize=3.5, label=f"{name} ({np.mean(values):.4f})"
+        )
+    axes.set_xticks(range(len(aurocs)), list(aurocs))
+    axes.set(ylabel="AUROC of a client")
+    axes.legend(frameon=False, fontsize=8, title="mean over clients", title_fontsize=8)
     save_figure(figure, path)
 
 

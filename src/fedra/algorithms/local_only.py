@@ -1,0 +1,18 @@
+"""Local training alone: nobody learns from anybody, the yardstick of personalised methods."""
+
+from __future__ import annotations
+
+from fedra.algorithms.fedavg import fedavg
+from fedra.core.algorithm import Algorithm
+from fedra.core.part import Sharing
+from fedra.parts.personalise import KeepPrivate
+
+
+def local_only() -> Algorithm:
+    """Lets every client train a model of its own, all from the same start; nothing is ever sent.
+
+    A round is `local.epochs` epochs of every client that takes part: with `cohort.fraction = 1`, 40 rounds of 5 epochs
+    are 200 epochs, and `local.lr_decay` acts from round to round as in any run. The global model stays the start, and
+    so does its accuracy; what counts is `personalised_accuracy`.
+    """
+    return fedavg().plus(Sharing(private=("",)), KeepPrivate())

@@ -1,0 +1,72 @@
+"""Packed trees as files with checksums, and the files of clients: one for each, a thousand clients to a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors
+
+from fedra.errors import RunError
+from fedra.experiment.memory.packing import Packed, decode, encode
+from fedra.writing import write_atomically
+
+CLIENTS_PER_FOLDER = 1000
+
+
+class Damaged(RunError):
+    """A file that is not there, or not what was written."""
+
+
+class File(NamedTuple):
+    """A client's file: the round after which it was remembered, and the first half of the file's SHA-256."""
+
+    round: int
+    digest: str
+
+
+def write_packed(path: Path, packed: Packed) -> str:
+    """Write a file that appears whole or not at all, and return its checksum."""
+    data = encode(packed)
+    write_atomically(path, data)
+    return _digest(data)
+
+
+def read_packed(path: Path, digest: str) -> Packed:
+    """What was written, if the file is still that."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Damaged(f"the file '{path}' cannot be read ({error.strerror})") from None
+    if _digest(data) != digest:
+        raise Damaged(f"the file '{path}' is damaged (its checksum differs)")
+    try:
+        return decode(data)
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise Damaged(f"the file '{path}' is damaged ({error})") from None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+class ClientFiles:
+    """The clients' files in one folder. A newer memory gets a name of its own, so that the older file stays whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, client: int, round: int) -> Path:
+        return self.folder / f"{client // CLIENTS_PER_FOLDER:04d}" / f"{client:07d}-{round:06d}.safetensors"
+
+    def write(self, client: int, round: int, packed: Packed) -> File:
+        path = self.path(client, round)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return File(round, write_packed(path, packed))
+
+    def read(self, client: int, file: File) -> Packed:
+        return read_packed(self.path(client, file.round), file.digest)
+
+    def remove(self, client: int, file: File) -> None:
+        self.path(client, file.round).unlink(missing_ok=True)

@@ -1,0 +1,80 @@
+"""After the last round: what clients recognise by the frozen, the global and their own models, as table and picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedra.core.job import Job
+from fedra.core.model import Weights
+from fedra.core.tree import Tree
+from fedra.core.view import Server
+from fedra.evaluation.faces.devices import Found, Recognition
+from fedra.evaluation.personalised import own_models
+from fedra.experiment.clients_judge import ClientsJudge
+from fedra.experiment.progress import steps
+from fedra.runners.base import Runner
+from fedra.writing import write_atomically
+
+
+def recognise(
+    judge: ClientsJudge,
+    job: Job,
+    make_runner: Callable[[Job], Runner],
+    server: Server,
+    memory: Callable[[int], Tree],
+    rounds: int,
+    console: Console | None = None,
+) -> dict[str, Recognition]:
+    """By the model the run began with, by the final global one and, where clients have any, by their own."""
+    found = {
+        "frozen": judge.shared(job.model, job.model.start),
+        "global": judge.shared(job.model, server.weights),
+    }
+    if job.algorithm.personalise is None:
+        return found
+    with steps(console, "every client's own model", len(judge.devices)) as done:
+        tested = [device.client for device in judge.devices]
+        own = own_models(job, make_runner, server, memory, rounds, tested)
+        found["personal"] = Recognition.of(_searched(judge, job, own, done))
+    return found
+
+
+def _searched(
+    judge: ClientsJudge, job: Job, own: Iterator[tuple[int, Weights]], done: Callable[[int], None]
+) -> Iterator[tuple[int, Found]]:
+    devices = {device.client: device for device in judge.devices}
+    for client, weights in own:
+        yield client, judge.own(job.model, weights, devices[client])
+        done(1)
+
+
+def summary_of(judge: ClientsJudge, found: Mapping[str, Recognition]) -> dict[str, Any]:
+    """Figures for the summary, as personal_auroc and so on, and how many clients were tested on how much."""
+    figures = {f"{name}_{key}": value for name, one in found.items() for key, value in judge.figures(one).items()}
+    scores = found["global"].scores().pooled()
+    counts = {"tested_clients": len(judge.devices), "genuine": len(scores.genuine), "impostors": len(scores.impostor)}
+    return {**figures, **counts, "fpir_wanted": judge.fpir}
+
+
+def write_recognition(folder: Path, judge: ClientsJudge, found: Mapping[str, Recognition]) -> None:
+    """recognition.jsonl, a line for every tested client, and recognition.svg, how its AUROCs are spread."""
+    from fedra.evaluation.faces.pictures import draw_spread  # matplotlib is slow to import and only needed here
+
+    aurocs = {name: one.aurocs() for name, one in found.items()}
+    lines = [
+        {
+            "client": device.client,
+            "enrolled": len(device.enrolled),
+            "probes": len(device.probes),
+            "impostors": len(device.impostors),
+            **{f"{name}_auroc": own[device.client] for name, own in aurocs.items()},
+        }
+        for device in judge.devices
+    ]
+    write_atomically(folder / "recognition.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    draw_spread({name: list(own.values()) for name, own in aurocs.items()}, folder / "recognition.svg")

@@ -1,0 +1,232 @@
+"""Personalised methods written the plain way: every client's own model, by modules and torch's own optimisers.
+
+Nothing of fedra is used but the order of the batches. `Personal` is FedAvg; a method is told by what its clients keep,
+by what they do in a step, and by the model they use in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from naive import Setting, logits, slope
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedra.core.random import shuffles
+
+
+@dataclass
+class Personal:
+    """FedAvg; `kept` holds what clients remember."""
+
+    kept: dict[int, Any] = field(default_factory=dict)
+
+    def shared(self, name: str) -> bool:
+        return True
+
+    def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
+        self.optimizer = sgd(net.parameters(), lr, setting)
+
+    def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
+        descend(self.optimizer, F.cross_entropy(logits(net, x), y))
+
+    def end(self, client: int, net: nn.Module) -> None:
+        pass
+
+    def own(self, client: int, server: nn.Module) -> nn.Module:
+        return server
+
+
+def sgd(parameters: Any, lr: float, setting: Setting) -> torch.optim.SGD:
+    return torch.optim.SGD(list(parameters), lr, setting.momentum, weight_decay=setting.weight_decay)
+
+
+def descend(optimizer: torch.optim.SGD, loss: Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def federate(method: Personal, start: nn.Module, cohorts: Sequence[Sequence[int]], setting: Setting) -> nn.Module:
+    """The global model after the rounds of these cohorts; the method has learnt what clients keep."""
+    server = deepcopy(start)
+    for number, cohort in enumerate(cohorts):
+        nets = [visit(method, server, number, client, setting) for client in cohort]
+        sizes = [len(setting.data[client][1]) for client in cohort]
+        with torch.no_grad():
+            for name, p in server.named_parameters():
+                if method.shared(name):
+                    own = [dict(net.named_parameters())[name] for net in nets]
+                    p.copy_(sum(size / sum(sizes) * q for size, q in zip(sizes, own, strict=True)))
+    return server
+
+
+def visit(method: Personal, server: nn.Module, number: int, client: int, setting: Setting) -> nn.Module:
+    net = deepcopy(server)
+    method.begin(client, net, setting.lr * setting.decay**number, setting)
+    inputs, targets = setting.data[client]
+    orders = torch.from_numpy(shuffles(setting.seed, number, [client], [len(targets)], setting.epochs))
+    for epoch, order in enumerate(orders):
+        for rows in torch.split(order, setting.batch):
+            method.step(client, net, inputs[rows], targets[rows], epoch)
+    method.end(client, net)
+    return net
+
+
+@dataclass
+class Last(Personal):
+    """A client uses the model that it trained last."""
+
+    def end(self, client: int, net: nn.Module) -> None:
+        self.kept[client] = deepcopy(net)
+
+    def own(self, client: int, server: nn.Module) -> nn.Module:
+        found: nn.Module = self.kept.get(client, server)
+        return found
+
+
+@dataclass
+class Private(Personal):
+    """Parameters that begin with `prefix` stay with the client."""
+
+    prefix: str = "head."
+
+    def shared(self, name: str) -> bool:
+        return not name.startswith(self.prefix)
+
+    def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
+        net.load_state_dict(self.kept.get(client, {}), strict=False)
+        super().begin(client, net, lr, setting)
+
+    def end(self, client: int, net: nn.Module) -> None:
+        state = {name: value.clone() for name, value in net.state_dict().items()}
+        self.kept[client] = {name: value for name, value in state.items() if not self.shared(name)}
+
+    def own(self, client: int, server: nn.Module) -> nn.Module:
+        found = deepcopy(server)
+        found.load_state_dict(self.kept.get(client, {}), strict=False)
+        return found
+
+
+@dataclass
+class Rep(Private):
+    """Private heads; an optimiser for the head in the first epoch, another for the body in the next."""
+
+    def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
+        super().begin(client, net, lr, setting)
+        self.turns = [sgd(net.head.parameters(), lr, setting), sgd(net.body.parameters(), lr, setting)]  # type: ignore
+
+    def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
+        descend(self.turns[min(epoch, 1)], F.cross_entropy(logits(net, x), y))
+
+
+@dataclass
+class Ditto(Personal):
+    """A second net, pulled toward the one that was received."""
+
+    strength: float = 0.1
+
+    def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
+        super().begin(client, net, lr, setting)
+        self.sent = deepcopy(net)
+        self.twin = self.kept.setdefault(client, deepcopy(net))
+        self.twins = sgd(self.twin.parameters(), lr, setting)
+
+    def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
+        super().step(client, net, x, y, epoch)
+        pairs = zip(self.twin.parameters(), self.sent.parameters(), strict=True)
+        pull = torch.stack([(v - w.detach()).square().sum() for v, w in pairs]).sum()
+        descend(self.twins, F.cross_entropy(logits(self.twin, x), y) + self.strength / 2 * pull)
+
+    def own(self, client: int, server: nn.Module) -> nn.Module:
+        found: nn.Module = self.kept.get(client, server)
+        return found
+
+
+@dataclass
+class Apfl(Personal):
+    """A second net and its share; their mixture is what is looked at."""
+
+    alpha: float = 0.5
+    adaptive: bool = True
+
+    def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
+        super().begin(client, net, lr, setting)
+        self.twin, self.share = self.kept.get(client, (deepcopy(net), self.alpha))
+        self.twins, self.lr = sgd(self.twin.parameters(), lr, setting), lr
+
+    def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
+        mixture = self.mixture(self.twin, net, self.share)
+        found = slope(mixture, F.cross_entropy(logits(mixture, x), y))
+        apart = [(v - w).detach() for v, w in zip(self.twin.parameters(), net.parameters(), strict=True)]
+        super().step(client, net, x, y, epoch)
+        for v, g in zip(self.twin.parameters(), found, strict=True):
+            v.grad = self.share * g
+        self.twins.step()
+        if self.adaptive:
+            along = sum(float((g * d).sum()) for g, d in zip(found, apart, strict=True))
+            self.share = min(max(self.share - self.lr * along, 0.0), 1.0)
+
+    def end(self, client: int, net: nn.Module) -> None:
+        self.kept[client] = (deepcopy(self.twin), self.share)
+
+    def mixture(self, twin: nn.Module, net: nn.Module, share: float) -> nn.Module:
+        found = deepcopy(net)
+        with torch.no_grad():
+            for u, v, w in zip(found.parameters(), twin.parameters(), net.parameters(), strict=True):
+                u.copy_(share * v + (1 - share) * w)
+        return found
+
+    def own(self, client: int, server: nn.Module) -> nn.Module:
+        if client not in self.kept:
+            return server
+        twin, share = self.kept[client]
+        return self.mixture(twin, server, share)
+
+
+@dataclass
+class Meta(Personal):
+    """One half of the batch steps ahead, the other half looks; `hessian` multiplies by I - lr H as it stands."""
+
+    inner_lr: float | None = None
+    hessian: bool = False
+    delta: float | None = None
+
+    def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
+        super().begin(client, net, lr, setting)
+        self.lr = self.inner_lr or lr
+
+    def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
+        one = range(0, len(y), 2)
+        other = range(1, len(y), 2) if len(y) > 1 else one
+        a, b = (x[list(one)], y[list(one)]), (x[list(other)], y[list(other)])
+        ahead = self.moved(net, self.slopes(net, *a), -self.lr)
+        found = self.slopes(ahead, *b)
+        if self.delta is not None:
+            up, down = (self.slopes(self.moved(net, found, sign * self.delta), *a) for sign in (1, -1))
+            found = [g - self.lr * (u - d) / (2 * self.delta) for g, u, d in zip(found, up, down, strict=True)]
+        elif self.hessian:
+            parameters = list(net.parameters())
+            g = torch.autograd.grad(F.cross_entropy(logits(net, a[0]), a[1]), parameters, create_graph=True)
+            along = torch.stack([(u * v.detach()).sum() for u, v in zip(g, found, strict=True)]).sum()
+            products = torch.autograd.grad(along, parameters)
+            found = [u - self.lr * h for u, h in zip(found, products, strict=True)]
+        for p, g in zip(net.parameters(), found, strict=True):
+            p.grad = g
+        self.optimizer.step()
+
+    @staticmethod
+    def slopes(net: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
+        return slope(net, F.cross_entropy(logits(net, x), y))
+
+    @staticmethod
+    def moved(net: nn.Module, along: list[Tensor], far: float) -> nn.Module:
+        found = deepcopy(net)
+        with torch.no_grad():
+            for p, g in zip(found.parameters(), along, strict=True):
+                p.add_(far * g)
+        return found
