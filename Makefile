@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
+DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -19,11 +20,15 @@ $(CORE): pyproject.toml constraints.txt
 	@$(PIP) -e .
 	@touch $@
 
+$(DEMO): $(CORE)
+	@$(PIP) -e '.[onnx]'
+	@touch $@
+
 $(DEV): $(CORE)
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-demo: $(CORE)  ## Compare federated methods on embedded data (about a minute)
+demo: $(DEMO)  ## Compare methods on digits, then faces from photographs to names (two minutes)
 	@$(BIN)/fedra demo --out runs/demo
 
 test: $(DEV)  ## Run all tests

@@ -20,6 +20,7 @@ NAMES = (
     "runners",
     "methods",
     "scale",
+    "clients",
     "partitions",
     "startup",
     "losses",

@@ -40,6 +40,8 @@ MARGIN_CELLS = {
     "adaptive-margin/table5.toml": 1,
 }
 """The runs behind the tables on angular margins."""
+FEDGC_CELLS = {1: 4 * 2, 2: 3, 3: 2 * 2, 4: 3, 5: 3 * 3, 6: 3 * 2, 7: 3 * 2}
+"""The federated runs behind FedGC's tables; centralised rows come by the command in the file."""
 
 
 @cache
@@ -128,6 +130,34 @@ def test_adaptive_margin_files_train_on_the_margin_alone(path: Path) -> None:
         assert getattr(term, "weight", 1.0) == 1.0
         assert getattr(getattr(term, "margin", None), "scale", 64.0) == 64.0
         assert (config.local.lr, config.local.momentum, config.local.weight_decay) == (0.01, 0.9, 5e-4)
+
+
+@pytest.mark.parametrize("number", FEDGC_CELLS)
+@pytest.mark.parametrize("small", [False, True])
+def test_fedgc_files_keep_to_the_papers_protocol(number: int, small: bool) -> None:
+    found = configs(ROOT / "configs" / "fedgc" / f"table{number}{'-small' if small else ''}.toml")
+    assert len(found) == FEDGC_CELLS[number]
+    for config in found:
+        algorithm = build_algorithm(config.algorithm)
+        assert algorithm.sharing.owned == ("head.",)
+        assert config.partition.name == "identity"
+        assert config.evaluation.protocol == "verification"
+        if config.algorithm.name == "fedgc" and number != 2:
+            assert (config.algorithm.settings["strength"], config.algorithm.settings["lr"]) == (20.0, 0.1)
+        if small:
+            assert config.data.name == "synthetic-faces"
+            continue
+        local = config.local
+        assert (config.partition.clients, config.model.name, config.data.name) == (36, "iresnet34", "record-faces")
+        assert (local.batch, local.lr, local.momentum, local.weight_decay) == (256, 0.1, 0.9, 5e-4)
+        assert (local.lr_decay, local.schedule) == (1.0, "constant")
+
+
+def test_fedgc_files_of_both_sizes_compare_the_same() -> None:
+    for number in FEDGC_CELLS:
+        both = [ROOT / "configs" / "fedgc" / f"table{number}{kind}.toml" for kind in ("", "-small")]
+        compared = [[(c.algorithm, c.cohort, c.partition.settings) for c in configs(path)] for path in both]
+        assert compared[0] == compared[1]
 
 
 def test_the_check_finds_a_wrong_field() -> None:

@@ -168,7 +168,7 @@ def _neutral(name: str) -> str:
     if neutral is None:
         return "At no setting of its fields."
     if not neutral:
-        return "Always: it is FedAvg."
+        return "Always: it is FedAvg." if name == "fedavg" else "The global model always is; a test holds it to that."
     settings = " and ".join(f"`{field} = {value(given)}`" for field, given in neutral.items())
     return f"At {settings}; a test holds it to that."
 

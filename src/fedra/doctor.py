@@ -28,6 +28,7 @@ EXTRAS = {
     "tsne": ("openTSNE",),
     "faces": ("onnxruntime",),
     "onnx": ("onnx", "onnxruntime"),
+    "index": ("faiss",),
 }
 """Optional features and the packages they need."""
 

@@ -15,13 +15,17 @@ FORMATS = ("svg", "png")
 """What pictures can be written as."""
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write under a temporary name, then rename: readers see the old file or the new one, never a part."""
+def write_atomically(path: Path, data: bytes, lasting: bool = True) -> None:
+    """Write under a temporary name, then rename: readers see the old file or the new one, never a part.
+
+    Without `lasting` the disk may take its time, and a power cut may leave a part.
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with open(temporary, "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if lasting:
+            os.fsync(file.fileno())
     os.replace(temporary, path)
 
 

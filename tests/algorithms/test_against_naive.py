@@ -12,8 +12,8 @@ import torch
 from naive import Method, Setting, train
 from naive_extras import Contrast, Decorrelate, Distance, Dyn, Kd, NovaControl, Ntd, Variates
 from naive_methods import Arc, Babu, Clipped, Nova, Sam, Served, Sol, Speed, calibrated, restricted, with_vectors
-from naive_subject import Subject
 from test_owned_against_naive import CASES as OWNED
+from test_personal_against_naive import CASES as PERSONAL
 
 import toy
 from fedra import algorithms as ours
@@ -106,12 +106,7 @@ CASES = [
     Case("fedrs", ours.fedrs(alpha=0.4), lambda: Method(head_loss=restricted(0.4))),
     Case("fedspeed", ours.fedspeed(rho=0.3, alpha=0.2), lambda: Speed(Dyn(0.2), rho=0.3)),
     Case("fedbabu", ours.fedbabu(), Babu),
-    Case("fedfs", ours.fedfs(), Subject),
-    Case(
-        "fedfs-kl",
-        ours.fedfs(insub=0.4, ratio=2.0, label_source="frozen", within="batch", regulariser="kl"),
-        lambda: Subject(share=0.4, settings={"ratio": 2.0, "label_source": "frozen", "within": "batch"}, measure="kl"),
-    ),
+    Case("knn-per", ours.knn_per(), Method),
     Case("fedarc", ours.fedarc(margin=ARC), Arc),
     Case(
         "fedarc-repo",
@@ -144,7 +139,8 @@ CASES = [
 
 def test_every_algorithm_has_a_plain_counterpart() -> None:
     own = {name for name in ENTRIES if ENTRIES[name].recipe.__module__.startswith("fedra.")}
-    assert own <= {case.name.removesuffix("-A1") for case in CASES} | {"fedsol"} | {case.name for case in OWNED}
+    others = {case.name for case in (*OWNED, *PERSONAL)}
+    assert own <= {case.name.removesuffix("-A1") for case in CASES} | {"fedsol"} | others
 
 
 def begun(algorithm: Algorithm) -> torch.nn.Module:

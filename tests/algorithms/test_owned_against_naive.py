@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from naive import Setting, train
+from naive import Method, Setting, train
 from naive_owned import (
     Owned,
     cosface,
@@ -19,6 +19,7 @@ from naive_owned import (
     pull,
     softmax_across,
 )
+from naive_subject import Subject
 
 import toy
 from fedra import algorithms as ours
@@ -40,7 +41,7 @@ COS = CosFace(scale=3.0, margin=0.2)
 class Case:
     name: str
     algorithm: Algorithm
-    make: Callable[[], Owned]
+    make: Callable[[], Method]
 
 
 CASES = [
@@ -63,6 +64,12 @@ CASES = [
         "fedface",
         ours.fedface(threshold=-0.5, strength=2.0, steps=3),
         lambda: Owned(server_loss=mean_hinge_across(-0.5), rate=0.2, local_loss=pull, fixed=True, server_steps=3),
+    ),
+    Case("fedfs", ours.fedfs(), Subject),
+    Case(
+        "fedfs-kl",
+        ours.fedfs(insub=0.4, ratio=2.0, label_source="frozen", within="batch", regulariser="kl"),
+        lambda: Subject(share=0.4, settings={"ratio": 2.0, "label_source": "frozen", "within": "batch"}, measure="kl"),
     ),
 ]
 

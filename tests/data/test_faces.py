@@ -42,6 +42,17 @@ def test_every_identity_is_a_class(tmp_path: Path) -> None:
     assert sum(np.array_equal(one.numpy(), read) for one in both) == 1
 
 
+def test_a_folder_that_lies_here_and_not_under_the_data_root_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people(tmp_path / "mine", {"Ann": 2, "Bob": 2})
+    monkeypatch.chdir(tmp_path)
+    for name, settings in (("faces", {"folders": ["mine"]}), ("imagefolder", {"path": "mine"})):
+        with pytest.raises(DataError, match=f"begins at the data root, so write the whole one, {tmp_path / 'mine'}"):
+            load(name, root=tmp_path / "root", **settings)
+    assert len(faces(tmp_path / "root", str(tmp_path / "mine"), test_fraction=0.5).train) == 2
+
+
 def test_images_are_resized_and_never_stretched(tmp_path: Path) -> None:
     stripes = np.zeros((40, 80, 3), np.uint8)
     stripes[:, 20:60] = 200

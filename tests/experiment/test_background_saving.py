@@ -80,8 +80,13 @@ def test_the_next_round_trains_while_a_checkpoint_is_written(tmp_path: Path, mon
 def test_nothing_is_written_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     real = saving.write_atomically
+
+    def written(path: Path, *rest: Any) -> None:
+        names.append(path.name)
+        real(path, *rest)
+
     for module in (saving, files):
-        monkeypatch.setattr(module, "write_atomically", lambda path, data: (names.append(path.name), real(path, data)))
+        monkeypatch.setattr(module, "write_atomically", written)
     fedra.run(MOON, out=tmp_path)
     assert names.count("manifest.json") == 4
     assert names.count("server-000004.safetensors") == 1

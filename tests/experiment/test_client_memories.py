@@ -386,7 +386,7 @@ def test_a_damaged_file_restarts_its_client_and_the_run_goes_on(tmp_path: Path, 
     assert [line.get("restarted") for line in found["metrics"]] == [None, None, 1, None, None]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["restarted"] == 1
     assert f"warning: client {client} starts again from the global model: the file '{victim}'" in shown.getvalue()
-    assert json.loads((tmp_path / "without" / "summary.json").read_text())["restarted"] == 0
+    assert "restarted" not in json.loads((tmp_path / "without" / "summary.json").read_text())
 
 
 def _harm(victim: Path, harm: str) -> None:

@@ -48,6 +48,20 @@ def test_the_head_on_the_features_is_the_runs_model(runs: dict[str, Path], name:
     assert found.features.shape == (40, 8)
 
 
+def test_a_projection_head_is_part_of_the_body_and_what_the_run_started_from_may_be_gone(tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    fedra.run(tiny.table(rounds=1), out=start)
+    model = {"projection": 5, "weights": str(start / "model.safetensors")}
+    fedra.run(tiny.table(model=model, rounds=1), out=tmp_path / "run")
+    (start / "model.safetensors").unlink()
+    found = embed_run(tmp_path / "run")
+    saved, _ = load_model(tmp_path / "run" / "model.safetensors")
+    logits = found.features @ saved["head.weight"].T + saved["head.bias"]
+    accuracy = float((logits.argmax(dim=1) == found.labels).double().mean())
+    assert accuracy == pytest.approx(tiny.metrics(tmp_path / "run")[-1]["accuracy"])
+    assert found.features.shape == (40, 5)
+
+
 def test_training_examples_know_their_clients(runs: dict[str, Path]) -> None:
     found = embed_run(runs["plain"], split="train", normalise=True)
     assert found.clients is not None

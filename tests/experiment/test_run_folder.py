@@ -130,7 +130,7 @@ def test_a_run_is_replaced_only_by_force_and_then_wholly(tmp_path: Path) -> None
         fedra.run(config, out=tmp_path)
     fedra.run(tiny.table(rounds=1), out=tmp_path, force=True)
     assert len(tiny.metrics(tmp_path)) == 1
-    assert not list((tmp_path / "checkpoint" / "clients").iterdir())
+    assert not list((tmp_path / "checkpoint").rglob("clients/*"))
     assert not (tmp_path / "tensorboard").exists()
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

@@ -17,7 +17,7 @@ from fedra.errors import ConfigError
 from fedra.parts.subject import FeatureTie, IntraSubject
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "algorithms"))
-from naive_subject import insub, tie  # noqa: E402
+from naive_subject import insub, tie
 
 COUNT, LENGTH = 9, 5
 VARIANTS: list[dict[str, Any]] = [

@@ -8,9 +8,9 @@ from __future__ import annotations
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
 from fedra.core.part import Sharing
-from fedra.parts.personalise import FineTune
+from fedra.parts.personalise import FineTune, Stages
 
 
-def fedbabu(*, epochs: int = 5, initial_rate: bool = False) -> Algorithm:
+def fedbabu(*, epochs: Stages = 5, initial_rate: bool = False) -> Algorithm:
     """Freezes the head during the rounds, then fine-tunes all parameters for `epochs` on every client."""
     return fedavg().plus(Sharing(frozen=("head.",)), FineTune(epochs, initial_rate=initial_rate))

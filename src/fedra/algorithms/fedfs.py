@@ -39,8 +39,9 @@ def fedfs(
     """Likens a person's images to a frozen model's view of them, near the global model; each client keeps its own.
 
     The objective is insub * F_insub + (1 - insub) * F_reg. The frozen model is the one that the run starts from
-    (`model.weights`); the head, which tells nobody from anybody on a client of one person, is not trained.
+    (`model.weights`). The head, which tells nobody from anybody on a client of one person, is not trained, and nobody
+    receives more of it than the rows of its own people.
     """
     labels = IntraSubject(insub, ratio, aggregation, label_source, label_temperature, temperature, emphasis, within)
     tie = FeatureTie(1 - insub, regulariser, regulariser_temperature)
-    return fedavg().plus(labels, tie, Sharing(frozen=("head.",)), KeepLast())
+    return fedavg().plus(Sharing(owned=("head.",), frozen=("head.",)), labels, tie, KeepLast())

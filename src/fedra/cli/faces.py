@@ -1,4 +1,4 @@
-"""Commands for faces: align, calibrate and verify."""
+"""Commands for faces: paint, align, calibrate and verify."""
 
 from __future__ import annotations
 
@@ -30,6 +30,40 @@ DetectorOption = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Where to run the model.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command(epilog="Example: `fedra paint photos --people 20 --images 6`, then `fedra align photos crops --points "
+             "photos/points.json`")  # fmt: skip
+def paint(
+    folder: Annotated[Path, typer.Argument(help="A folder to make.", metavar="DIR")],
+    people: Annotated[int, typer.Option(help="How many people.", min=1)] = 20,
+    images: Annotated[int, typer.Option(help="Photographs of each.", min=1)] = 6,
+    clients: Annotated[
+        int | None, typer.Option(help="Put them into as many folders, one for each client.", min=1)
+    ] = None,
+    first_person: Annotated[int, typer.Option(help="Number of the first person.", min=0)] = 0,
+    first_image: Annotated[int, typer.Option(help="Number of the first photograph of each.", min=0)] = 0,
+    size: Annotated[str, typer.Option(help="Height x width of a photograph.", metavar="HxW")] = "240x320",
+    seed: Annotated[int, typer.Option(help="Another world of people.", min=0)] = 0,
+) -> None:
+    """Paint photographs of people who do not exist, with the points of their faces, to try everything on."""
+    from rich.console import Console
+
+    from fedra.data.faces import MadeUpFaces, PhotographSettings, write_photographs
+    from fedra.faces.recogniser import read_size
+
+    height, width = read_size(size)
+    made = write_photographs(
+        folder,
+        MadeUpFaces(seed),
+        identities=people,
+        images=images,
+        first_identity=first_person,
+        first_image=first_image,
+        clients=clients or 0,
+        settings=PhotographSettings(height=height, width=width),
+    )
+    tell(Console(), f"{people * images} photographs of {people} people, and points.json, in {made}")
 
 
 @app.command(epilog="Example: `fedra align photos crops --detector face_detection_yunet_2023mar.onnx`")

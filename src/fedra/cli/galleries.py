@@ -141,12 +141,10 @@ def remove(gallery: GalleryFile, name: Annotated[str, typer.Argument(help="Who g
     """Forget a person."""
     from rich.console import Console
 
-    from fedra.faces.enrolment import clean_name
-    from fedra.faces.gallery import Gallery
+    from fedra.faces.enrolment import clean_name, forget
 
-    people = Gallery.read(gallery).without(clean_name(name))
-    people.write(gallery)
-    tell(Console(), f"{clean_name(name)} is forgotten; {len(people)} people are enrolled")
+    left = forget(gallery, name)
+    tell(Console(), f"{clean_name(name)} is forgotten; {left} people are enrolled")
 
 
 def _opened_of_gallery(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +12,10 @@ from fedra.cli.app import app, tell, wide_console
 from fedra.cli.faces import Device, Input, Json, Network
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
+    from fedra.experiment.face_evaluation import Evaluation, Protocol
     from fedra.experiment.face_protocols import Outcome
     from fedra.models import Embedder
     from fedra.models.embedder import Flip
@@ -25,12 +27,18 @@ SHOWN_CLASSES = 30
 @app.command("eval", epilog="Examples: `fedra eval runs/faces --on lfw` · `fedra eval runs/faces --on crops "
              "--protocol identification` · `fedra eval net.pt --network mobilefacenet --on cfp_fp.bin`")  # fmt: skip
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Folder of a finished run, or a weight file.", metavar="RUN|FILE")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a finished run, or a weight file; for MegaFace also a folder of feature files.",
+            metavar="RUN|FILE",
+        ),
+    ],
     on: Annotated[
         str,
         typer.Option(
             help="The run's own test data, a data set with its fields, an InsightFace .bin file, a folder with LFW's "
-            "pairs.txt or with a folder of crops for each person.",
+            "pairs.txt or with a folder of crops for each person, or a folder of IJB-B, IJB-C or MegaFace.",
             metavar="test|NAME[:...]|PATH",
         ),
     ] = "test",
@@ -64,6 +72,10 @@ def evaluate(
         if network is not None:
             raise ConfigError("a weight file has no test data of its own: name what to evaluate --on")
         found = evaluate_run_test(model, chosen, flip=mirrored, pairs=pairs, seed=seed, device=device, console=aside)
+    elif (benchmark := _benchmark(on)) is not None:
+        found = _on_benchmark(
+            model, lambda: _embedder(model, network, input, mirrored, device), benchmark, chosen, seed, aside
+        )
     else:
         embedder = _embedder(model, network, input, mirrored, device)
         found = evaluate_on(embedder, on, chosen, pairs=pairs, seed=seed, console=aside)
@@ -77,6 +89,33 @@ def evaluate(
         for table in _tables(outcome):
             console.print(table)
     tell(console, f"everything is in {path}")
+
+
+def _benchmark(on: str) -> Path | None:
+    """The folder of IJB-B, IJB-C or MegaFace, here or under the data root, if it is one."""
+    from fedra.data import data_root
+    from fedra.data.faces.megaface import is_megaface
+    from fedra.faces.ijb import is_ijb
+
+    places = (Path(on).expanduser(), data_root() / on)
+    return next((place for place in places if place.is_dir() and (is_ijb(place) or is_megaface(place))), None)
+
+
+def _on_benchmark(
+    model: Path,
+    embedder: Callable[[], Embedder],
+    folder: Path,
+    protocols: Sequence[Protocol],
+    seed: int,
+    console: Console,
+) -> Evaluation:
+    from fedra.faces.ijb import evaluate_ijb, is_ijb
+    from fedra.faces.megaface import evaluate_megaface, is_feature_folder
+
+    if is_ijb(folder):
+        return evaluate_ijb(embedder(), folder, protocols, console=console)
+    features = model if is_feature_folder(model) else embedder()
+    return evaluate_megaface(features, folder, protocols, seed=seed, console=console)
 
 
 def _flip(word: str) -> Flip:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,8 @@ def run(
         result = experiment.run(checked, out=folder, force=force, console=console)
     final = result.summary["final_accuracy"]
     kind = "verification accuracy" if result.summary["protocol"] == "verification" else "accuracy"
-    told = "" if final is None else f"{kind} {final:.2%} after "
+    whose = "the global model's " if "personalised_accuracy" in result.summary else ""
+    told = "" if final is None else f"{whose}{kind} {final:.2%} after "
     tell(console, f"{told}{result.summary['rounds']} rounds; everything is in {result.folder}")
 
 
@@ -65,13 +67,29 @@ def sweep(
     experiment.sweep(config, grid or [], seeds, folder, Console())
 
 
-@app.command(epilog="Example: `fedra demo --out runs/demo`")
+class DemoPart(StrEnum):
+    """What a demonstration shows."""
+
+    digits = "digits"
+    faces = "faces"
+    all = "all"
+
+
+@app.command(epilog="Examples: `fedra demo` · `fedra demo --part faces` for one part alone")
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the demo's runs.")] = Path("runs/demo"),
+    part: Annotated[
+        DemoPart, typer.Option(help="digits: methods compared; faces: from photographs to names; or all.")
+    ] = DemoPart.all,
+    out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("runs/demo"),
 ) -> None:
-    """Compare federated methods on embedded data: curves and a table within minutes."""
+    """Compare federated methods on digits, then walk from photographs to names: minutes, and nothing to download."""
     from rich.console import Console
 
-    from fedra.experiment.demo import demo as experiment
+    from fedra.cli.face_demo import walk
+    from fedra.experiment.demo import demo as compare
 
-    experiment(out, Console())
+    console = Console()
+    if part is not DemoPart.faces:
+        compare(out, console)
+    if part is not DemoPart.digits:
+        walk(out / "faces", console)

@@ -219,7 +219,7 @@ class Personaliser(Part, abstract=True):
     @property
     def stages(self) -> tuple[int, ...]:
         """The lengths of own training that are tested, shortest first."""
-        return (self.epochs,) if isinstance(self.epochs, int) else tuple(sorted(self.epochs))
+        return (self.epochs,) if isinstance(self.epochs, int) else tuple(sorted(set(self.epochs)))
 
     def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
         """Train something of the client's own beside the model, in every local step of the rounds.
@@ -269,6 +269,10 @@ class Sharing(Part):
     def common(self, weights: Weights) -> Weights:
         """What all clients receive: everything but the rows that belong to classes."""
         return Weights({n: value for n, value in weights.params.items() if not self.is_owned(n)}, weights.buffers)
+
+    def travelling(self, weights: Weights) -> Weights:
+        """What of it every client is sent in a round: not what is private or frozen, which clients have already."""
+        return Weights(*({n: value for n, value in group.items() if self.is_averaged(n)} for group in weights))
 
     def delivered(self, weights: Weights, memory: Tree, classes: Tensor) -> Tree:
         """What one client remembers, with the rows of its classes put in: nothing else of theirs ever reaches it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 import torch
@@ -12,6 +13,29 @@ from torch import Tensor
 
 from fedra.core.batches import Examples, Transform
 from fedra.core.ownership import Owners
+
+
+class Rows(Sequence[Tensor]):
+    """Each client's rows of a pool, cut from one tensor: ten thousand small tensors weigh more than what they hold."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self._all = torch.from_numpy(np.concatenate(parts))
+        self._ends = np.cumsum([0, *map(len, parts)])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, client: int) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> list[Tensor]: ...
+
+    def __getitem__(self, client: int | slice) -> Tensor | list[Tensor]:
+        places = range(len(self))[client]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        return self._all[self._ends[places] : self._ends[places + 1]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +48,7 @@ class PooledClients:
     @classmethod
     def split(cls, inputs: Tensor, targets: Tensor, transform: Transform, parts: Sequence[np.ndarray]) -> PooledClients:
         """A pool divided by a partition."""
-        return cls(Examples(inputs, targets, transform), [torch.from_numpy(part) for part in parts])
+        return cls(Examples(inputs, targets, transform), Rows(parts))
 
     def __len__(self) -> int:
         return len(self.rows)

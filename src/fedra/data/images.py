@@ -47,6 +47,17 @@ def list_images(base: Path, *, groups: bool = False) -> Listing:
     return Listing(paths, classes, owners)
 
 
+def under(root: Path, folder: str) -> Path:
+    """A folder by its whole path, or under the data root."""
+    given = Path(folder).expanduser()
+    if not (root / given).exists() and given.exists():
+        raise DataError(
+            f"there is no folder {root / given}: a relative path begins at the data root, so write the whole one, "
+            f"{given.resolve()}"
+        )
+    return root / given
+
+
 def indices(names: Sequence[str], known: Sequence[str]) -> Tensor:
     """Each name's place in `known`."""
     place = {name: number for number, name in enumerate(known)}

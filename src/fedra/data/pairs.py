@@ -33,7 +33,7 @@ def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pa
         if available < max(half, 1):
             raise DataError(
                 f"{len(labels)} test images of {len(numbers)} people have {available} pairs of {kind} where "
-                f"{max(half, 1)} are wanted: hold out more people with two or more images each, or ask for fewer pairs"
+                f"{max(half, 1)} are wanted: take more people with two or more images each, or ask for fewer pairs"
             )
     draw = np.random.default_rng(key(seed, "pairs"))
     chosen = (_genuine(labels, half, draw), _impostors(labels, half, draw))

@@ -20,6 +20,7 @@ from fedra.core.round import broadcast, with_own
 from fedra.core.tree import Tree
 from fedra.core.view import Server
 from fedra.data.partition import aligned_test
+from fedra.errors import DataError
 from fedra.runners.base import Runner, one_by_one
 
 
@@ -145,17 +146,33 @@ def _trained(
         runner.close()
 
 
+def refuse_untestable(job: Job) -> None:
+    """Refuse, before hours of training, a client whose classes have no examples in the test set, where there is one."""
+    if job.test is None:
+        return
+    present = set(torch.unique(job.test.targets).tolist())
+    for client in range(len(job.clients)):
+        if not present & set(torch.unique(_targets(job, client)).tolist()):
+            raise DataError(
+                f"client {client} has no class that the test set has, so that its own model could not be tested: use "
+                "another partition, or raise the data set's test examples"
+            )
+
+
+def _targets(job: Job, client: int) -> Tensor:
+    """The client's labels as the federation numbers them."""
+    targets = job.clients[client].targets.cpu()
+    return targets if job.owners is None else job.owners.holdings[client].cpu()[targets]
+
+
 def aligned_rows(job: Job, client: int) -> Tensor:
     """The rows of the test set that follow the client's own mixture of classes, in no order.
 
     In order of class, a model that normalises by the batch's statistics would see one class at a time.
     """
     assert job.test is not None, "the job has no test set"
-    targets = job.clients[client].targets.cpu()
-    if job.owners is not None:
-        targets = job.owners.holdings[client].cpu()[targets]
     rng = np.random.default_rng(key(job.seed, "aligned-test", client))
-    rows = aligned_test(targets.numpy(), job.test.targets.cpu().numpy(), rng=rng)
+    rows = aligned_test(_targets(job, client).numpy(), job.test.targets.cpu().numpy(), rng=rng)
     return torch.from_numpy(rng.permutation(rows))
 
 

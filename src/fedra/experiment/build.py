@@ -23,7 +23,7 @@ from fedra.data import DATASETS, Dataset, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
 from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError
-from fedra.evaluation.personalised import personal_job
+from fedra.evaluation.personalised import personal_job, refuse_untestable
 from fedra.experiment import config as configuration
 from fedra.experiment.centralised import is_centralised, together, without_federation
 from fedra.experiment.clients_judge import ClientsJudge
@@ -31,7 +31,7 @@ from fedra.experiment.cohort import CohortRule
 from fedra.experiment.config import Config
 from fedra.experiment.judge import Judge, VerificationJudge, choose_protocol, classification
 from fedra.experiment.naming import build_algorithm, build_schedule, with_defaults, written_out, written_schedule
-from fedra.models import MODELS, load_weights, with_projection
+from fedra.models import MODELS, digest_of_weights, load_weights, with_projection
 from fedra.models import build as build_model
 from fedra.runners import RUNNERS, Runner, choose
 from fedra.runners.centralised import refuse_federated_parts
@@ -53,11 +53,11 @@ def build(config: Config) -> Built:
     if config.faults.straggler and config.faults.deadline is None:
         raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
     local = local_training(config.local, config.rounds)
-    algorithm.check_training(local.at(0), local.schedule.epochs)
     _check_last_rate(algorithm, local, config.rounds)
     RUNNERS.settings(config.runner.name, config.runner.settings)
     if is_centralised(config):
         refuse_federated_parts(algorithm)
+    algorithm.check_training(local.at(0), local.schedule.epochs)
     if config.public is not None:
         refuse_useless_public(algorithm)
     device = build_device(config.device)
@@ -77,6 +77,8 @@ def build(config: Config) -> Built:
     public = None if config.public is None else build_public(config.public, dataset, transform)
     job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test, public=public)
     job = together(job, clients) if is_centralised(config) else with_owners(job, clients)
+    if algorithm.personalise is not None and protocol == "classification":
+        refuse_untestable(job)
     return Built(job, dataset, protocol, build_judge(config, protocol, dataset, transform, parts))
 
 
@@ -182,6 +184,11 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
         section.name, dataset.shape, len(dataset.classes), seed=key(config.seed, "model"), **section.settings
     )
     if section.weights is not None:
+        if section.weights_digest not in (None, digest_of_weights(section.weights)):
+            raise ConfigError(
+                f"the weights in '{section.weights}' are not those that the run began with: put the old ones back, or "
+                "begin another run"
+            )
         load_weights(module, section.weights)
     if section.projection is None:
         return module
@@ -228,6 +235,9 @@ def resolved(config: Config) -> Config:
         section: configuration.Named = getattr(config, name)
         registry.settings(section.name, section.settings)
         sections[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
+    if config.model.weights is not None:
+        digest = config.model.weights_digest or digest_of_weights(config.model.weights)
+        sections["model"]["weights_digest"] = digest
     if config.public is not None:
         own = DATASETS.settings(config.public.name, config.public.settings)
         sections["public"] = {"name": config.public.name, **with_defaults(DATASETS[config.public.name], own)}

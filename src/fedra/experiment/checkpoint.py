@@ -90,10 +90,11 @@ class Checkpoint:
         self._folder.mkdir(parents=True, exist_ok=True)
         old, new = self._server, File(round, write_packed(self._server_path(round), pack(_server_tree(server))))
         memories.write(unsaved)
+        self._clients.sync()
         manifest = Manifest(round=round, server=new, clients=memories.files())
         write_atomically(self._folder / MANIFEST, manifest.model_dump_json().encode())
         self._server, self._saved = new, round
-        memories.sweep()
+        memories.sweep(round)
         if old is not None:
             self._server_path(old.round).unlink(missing_ok=True)
         self._sweep()

@@ -82,6 +82,7 @@ class Model(Named):
     weights: str | None = Field(
         None, description="what to start from: a finished run's folder, or a public checkpoint file of the same network"
     )
+    weights_digest: str | None = Field(None, description="in a run's record: by which a changed weight file is known")
 
 
 class Algorithm(Named):
@@ -212,7 +213,7 @@ class Config(Section):
     precision: PrecisionName = Field("float32", description="numbers of the model's passes; see docs/speed.md")
     compile: bool = Field(False, description="run the model's passes through torch.compile; see docs/speed.md")
     data: Data = Data()
-    public: Public | None = Field(None, description="a second data set that all clients have; see docs/faces.md")
+    public: Public | None = Field(None, description="a second data set that all clients have; see docs/federated-faces.md")
     partition: Partition = Partition()
     model: Model = Model()
     algorithm: Algorithm = Algorithm()

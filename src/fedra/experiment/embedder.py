@@ -92,7 +92,8 @@ def embedder_of_weights(
 
 def _untrained(section: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
     """The network of a run, with weights that wait to be replaced."""
-    own = {key: value for key, value in section.items() if key not in ("name", "projection", "weights")}
+    common = ("name", "projection", "weights", "weights_digest")
+    own = {key: value for key, value in section.items() if key not in common}
     module = build(section["name"], shape, classes, seed=0, **own)
     if section.get("projection") is None:
         return module

@@ -25,6 +25,7 @@ from fedra.errors import ConfigError, DataError, RunError, nearest
 from fedra.experiment.build import build
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.progress import steps
+from fedra.models import load_weights
 from fedra.writing import write_atomically
 
 SPLITS = ("test", "train")
@@ -51,10 +52,11 @@ def embed_run(
     trained = folder.path / "model.safetensors"
     if not trained.exists():
         raise RunError(f"the run in '{folder.path}' has no {trained.name}: continue it with --resume {folder.path}")
-    # What the run ended with takes the place of what it started from.
-    section = config.model.model_copy(update={"weights": str(trained)})
+    # What the run started from is not needed, and may be gone.
+    section = config.model.model_copy(update={"weights": None})
     built = build(config.model_copy(update={"model": section, "device": device or config.device}))
     model = built.job.model
+    load_weights(model.module, trained)
     weights = Weights(*(model.arrange(values) for values in model.weights()))
     total, sources = _sources(built.job, split)
     features, labels, clients = [], [], []

@@ -40,7 +40,7 @@ from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.registry import fields
 
-Protocol = Literal["classification", "verification", "identification", "open-set", "clients"]
+Protocol = Literal["classification", "verification", "identification", "open-set", "clients", "megaface"]
 RUN_ONLY: tuple[Protocol, ...] = ("classification", "clients")
 """Protocols that need the classes and clients of a run."""
 TEST = "test"
@@ -96,6 +96,8 @@ def evaluate_on(
             raise ConfigError(
                 f"the protocol '{protocol}' goes with the run's own data: leave out --on, or choose another"
             )
+    if "megaface" in protocols:
+        raise ConfigError(f"the protocol 'megaface' needs its own lists, and '{on}' is no MegaFace folder: name one")
     faces = read_faces(on, max(embedder.shape[1:]), pairs, seed)
     outcomes = _judged(faces, _embedded(embedder, faces.images, faces.name, console), protocols, pairs, seed, console)
     return Evaluation(_file_name(on), faces.name, outcomes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -75,7 +76,7 @@ def verification(faces: FaceSet, pairs: Pairs, features: Tensor) -> Outcome:
         "pairs": f"{found.pairs:,}",
         "accuracy": f"{found.accuracy:.2%} +- {found.deviation:.2%}",
         "best cosine": f"{found.best_cosine:.3f}",
-        **_rates(scores, fars),
+        **rates(scores, fars),
     }
     pictures: dict[str, Draw] = {
         "roc.svg": lambda path: draw_roc({faces.name: scores}, path),
@@ -117,7 +118,7 @@ def open_identification(faces: FaceSet, features: Tensor, seed: int, done: Calla
     fpirs = [rate for rate in FPIRS if rate * len(strangers) >= 1] or [max(FPIRS)]
     found = open_set(Subjects(features[rows], faces.people[rows]), gallery, fpirs, done=done)
     table = {"people": f"{len(gallery):,}", "mated probes": f"{found.mated:,}", "strangers": f"{found.non_mated:,}"}
-    table |= _points("TPIR", "FPIR", found.points)
+    table |= points("TPIR", "FPIR", found.points)
     return Outcome({"people": len(gallery), **found.figures()}, table)
 
 
@@ -150,7 +151,7 @@ def client_verification(
         "clients": f"{len(scores):,}",
         "AUROC, mean of clients": f"{figures['auroc_macro']:.4f} +- {figures['auroc_std']:.4f}",
         "EER, mean of clients": f"{figures['eer_macro']:.2%}",
-        **{f"{name}, pooled": text for name, text in _rates(pooled, fars).items()},
+        **{f"{name}, pooled": text for name, text in rates(pooled, fars).items()},
     }
     return Outcome(figures, table)
 
@@ -168,10 +169,12 @@ def _enrolled(faces: FaceSet) -> tuple[Tensor, Tensor]:
     return first, later
 
 
-def _rates(scores: Scores, fars: Sequence[float]) -> dict[str, str]:
-    points = [scores.tar_at(far) for far in fars]
-    return {"AUROC": f"{scores.auroc():.4f}", "EER": f"{scores.eer():.2%}", **_points("TAR", "FAR", points)}
+def rates(scores: Scores, fars: Sequence[float], rule: Literal["at_most", "closest"] = "at_most") -> dict[str, str]:
+    """The lines of a table of verification."""
+    found = [scores.tar_at(far, rule) for far in fars]
+    return {"AUROC": f"{scores.auroc():.4f}", "EER": f"{scores.eer():.2%}", **points("TAR", "FAR", found)}
 
 
-def _points(rate: str, error: str, points: Sequence[OperatingPoint]) -> dict[str, str]:
-    return {f"{rate} at {error} {point.threshold.wanted:g}": f"{point.rate:.2%}" for point in points}
+def points(rate: str, error: str, found: Sequence[OperatingPoint]) -> dict[str, str]:
+    """A line for each operating point."""
+    return {f"{rate} at {error} {point.threshold.wanted:g}": f"{point.rate:.2%}" for point in found}

@@ -92,20 +92,26 @@ def titles(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> Table:
-    """Accuracy, rounds to the accuracies of `reach`, traffic and time; the best final accuracy is bold."""
+    """Accuracy, rounds to the accuracies of `reach`, traffic and time; the best final accuracy is bold.
+
+    Where clients have models of their own: their mean accuracy, its deviation over clients, and the worst decile.
+    """
     table = Table(title=None, header_style="bold")
     targets = [f"to {100 * share:g} %" for share in reach]
-    for heading in ("run", "final %", "best %", *targets, "rounds", "up", "down", "time"):
+    own = [_personalised(folder) for folder in folders]
+    headings = ("own %", "over clients", "worst decile") if any(own) else ()
+    for heading in ("run", "final %", "best %", *headings, *targets, "rounds", "up", "down", "time"):
         table.add_column(heading, justify="left" if heading == "run" else "right")
     lines = [(name, folder.metrics()) for name, folder in zip(titles(folders), folders, strict=True)]
     best = max((accuracies[-1] for _, metrics in lines if (accuracies := _accuracies(metrics))), default=None)
-    for name, metrics in lines:
+    for (name, metrics), personal in zip(lines, own, strict=True):
         accuracies = _accuracies(metrics)
         final = f"{100 * accuracies[-1]:.2f}" if accuracies else "-"
         table.add_row(
             name,
             f"[bold]{final}[/bold]" if accuracies and accuracies[-1] == best else final,
             f"{100 * max(accuracies):.2f}" if accuracies else "-",
+            *(personal or ["-"] * len(headings)),
             *(str(rounds_to(metrics, share) or "-") for share in reach),
             str(len(metrics)),
             megabytes(sum(line["bytes_up"] for line in metrics)),
@@ -113,6 +119,16 @@ def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> 
             duration(sum(line["seconds"] for line in metrics)),
         )
     return table
+
+
+def _personalised(folder: RunFolder) -> list[str]:
+    """What a finished run's summary says of the clients' own models, in percent."""
+    summary = folder.summary() if folder.finished else {}
+    name = "personalised_accuracy"
+    if name not in summary:
+        return []
+    mean, spread, worst = (100 * summary[f"{name}{end}"] for end in ("", "_std", "_worst_decile"))
+    return [f"{mean:.2f}", f"± {spread:.2f}", f"{worst:.2f}"]
 
 
 def rounds_to(metrics: Metrics, share: float) -> int | None:

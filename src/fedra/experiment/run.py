@@ -200,7 +200,9 @@ def _last_test(
     )
     if folder:
         write_recognition(folder.path, judge, found)
-    return summary_of(judge, found)
+    losses = state.memory.losses()
+    _warn_of_restarts(console, [{"client": client, "restarted": reason} for client, reason in losses.items()])
+    return summary_of(judge, found) | ({"personalised_restarted": len(losses)} if losses else {})
 
 
 def _personalise(
@@ -208,10 +210,13 @@ def _personalise(
 ) -> dict[str, float]:
     """Every client's own model after the last round: figures for the summary, a line per client for the record."""
     assert job.algorithm.personalise is not None, "the algorithm has no personaliser"
+    if job.test is None:
+        tell(console, "clients' own models are not tested: the data set has no test examples")
+        return {}
     total = len(job.clients) * len(job.algorithm.personalise.stages)
     with steps(console, "every client's own model", total) as done:
         outcome = personalised(job, partial(build_runner, config), state.server, state.memory.get, state.round, done)
-    tell(console, personal_report.sentence(outcome))
+    tell(console, personal_report.result(outcome))
     lines = personal_report.lines(job, outcome)
     note_losses(lines, state.memory.losses())
     _warn_of_restarts(console, lines)
@@ -273,12 +278,13 @@ def _summary(
         "clients": len(built.job.clients),
         "bytes_up": sum(line["bytes_up"] for line in metrics),
         "bytes_down": sum(line["bytes_down"] for line in metrics),
-        "restarted": sum(line.get("restarted", 0) for line in metrics),
         "buffers": "example-weighted mean; counters take the largest" if built.job.model.has_buffers else "none",
         "runner": config.runner.model_dump(),
         "seeds": {"run": config.seed, "partition": config.partition.seed},
         "versions": versions(),
     }
+    if restarted := sum(line.get("restarted", 0) for line in metrics):
+        summary["restarted"] = restarted
     if failure is not None:
         # A collapsed model predicts one class: papers report such a run at chance level.
         chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5

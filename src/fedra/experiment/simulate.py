@@ -22,12 +22,12 @@ from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError
 from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
+from fedra.experiment import personal_report
 from fedra.experiment.build import build_runner, local_training, with_owners
 from fedra.experiment.centralised import is_centralised, notice, ticks, together, watched
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.memory import Memories
 from fedra.experiment.own_data import Pair, classes_of, examples_of
-from fedra.experiment.personal_report import sentence
 from fedra.experiment.progress import screen, steps
 from fedra.experiment.run import RunResult, choose_runner, tell
 from fedra.experiment.training import Plan, State, rounds
@@ -130,6 +130,6 @@ def _simulate(
         total = len(job.clients) * len(job.algorithm.personalise.stages)
         with steps(console, "every client's own model", total) as done:
             own = personalised(job, make, state.server, state.memory.get, state.round, done)
-        tell(console, sentence(own))
+        tell(console, personal_report.result(own))
         summary = dict(own.figures())
     return RunResult(job.model.module_with(state.server.weights), metrics, summary)

@@ -235,7 +235,7 @@ def _train(
 
 def _coming(job: Job, plan: Plan, start: Start) -> list[int]:
     """The next round's cohort, where anybody remembers anything: it is read while this one trains."""
-    if not len(start.memories) or start.round + 1 >= plan.rounds:
+    if not start.memories or start.round + 1 >= plan.rounds:
         return []
     return plan.cohort.sample(job.clients, job.seed, start.round + 1, 0)
 
@@ -271,8 +271,8 @@ def _figures(uploads: Uploads) -> list[dict[str, Any]]:
 def _metrics(job: Job, start: Start, verdict: Verdict, lines: list[dict[str, Any]]) -> dict[str, Any]:
     taken = [line for line in lines if "dropped" not in line]
     examples = sum(line["examples"] for line in taken)
-    common, received = job.algorithm.sharing.common(start.server.weights), broadcast(job.algorithm, start.server)
-    down = sum(tree.size_in_bytes(part) for part in (common.params, common.buffers, received)) * len(lines)
+    sent, received = job.algorithm.sharing.travelling(start.server.weights), broadcast(job.algorithm, start.server)
+    down = sum(tree.size_in_bytes(part) for part in (sent.params, sent.buffers, received)) * len(lines)
     if job.owners is not None:
         owned = {n: v for n, v in start.server.weights.params.items() if job.algorithm.sharing.is_returned(n)}
         down += tree.size_in_bytes(owned) // job.classes * sum(job.classes_of(line["client"]) for line in lines)

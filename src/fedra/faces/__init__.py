@@ -5,7 +5,7 @@ from fedra.faces.alignment import align_face, similarity, warp
 from fedra.faces.calibration import calibrate
 from fedra.faces.detection import Detector, Face, main_face
 from fedra.faces.detectors import open_detector
-from fedra.faces.enrolment import Enrolment, enrol, people_in, person_at
+from fedra.faces.enrolment import Enrolment, enrol, forget, people_in, person_at
 from fedra.faces.gallery import Gallery, Match
 from fedra.faces.known_points import KnownPoints
 from fedra.faces.landmarks import five_points, template
@@ -30,6 +30,7 @@ __all__ = [
     "calibrate_people",
     "enrol",
     "five_points",
+    "forget",
     "main_face",
     "open_detector",
     "open_recogniser",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from torch import Tensor
@@ -12,9 +13,11 @@ from torch import Tensor
 from fedra.data.images import SUFFIXES
 from fedra.errors import ConfigError, DataError
 from fedra.experiment.progress import steps
-from fedra.faces.gallery import About, Again, Gallery, already
+from fedra.faces.gallery import About, Again, Gallery, already, changing
 from fedra.faces.photographs import photographs_in
 from fedra.faces.recogniser import ModelSource, Recogniser
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
@@ -112,15 +115,32 @@ def enrol(
         detector=detector,
         detector_fingerprint=recogniser.detector.fingerprint if recogniser.detector else None,
     )
-    known = _current(gallery, about)
-    there = set(known.names) & people.photographs.keys() if again == "refuse" else set()
-    wanted = {name: paths for name, paths in people.photographs.items() if name not in there}
+    wanted, there = _apart(people.photographs, _current(gallery, about), again)
     features, unusable = embed_people(recogniser, wanted, console)
-    problems = (*people.problems, *(already(name) for name in sorted(there)), *unusable)
     if features:
-        # Read again: somebody may have enrolled others meanwhile.
-        _current(gallery, about).with_people(features, again).write(gallery)
+        with changing(gallery):
+            # Read again: others may have been enrolled meanwhile.
+            now = _current(gallery, about)
+            features, lately = _apart(features, now, again)
+            now.with_people(features, again).write(gallery)
+        there += lately
+    problems = (*people.problems, *map(already, there), *unusable)
     return Enrolment({name: len(rows) for name, rows in features.items()}, problems)
+
+
+def forget(gallery: Path, name: str) -> int:
+    """Take a person out of the gallery at that path; how many are left."""
+    Gallery.read(gallery)  # what is no gallery is refused before anything is made beside it
+    with changing(gallery):
+        people = Gallery.read(gallery).without(clean_name(name))
+        people.write(gallery)
+    return len(people)
+
+
+def _apart(people: dict[str, Content], known: Gallery, again: Again) -> tuple[dict[str, Content], list[str]]:
+    """People to enrol, and the names of those who are enrolled already and must not be again."""
+    there = set(known.names) & people.keys() if again == "refuse" else set()
+    return {name: content for name, content in people.items() if name not in there}, sorted(there)
 
 
 def _current(path: Path, about: About) -> Gallery:

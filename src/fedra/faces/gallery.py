@@ -8,6 +8,8 @@ rename, so that a kill leaves the old gallery or the new one.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +18,25 @@ from typing import Literal
 import safetensors
 import safetensors.torch
 import torch
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
-from fedra.errors import ConfigError, DataError, nearest
+from fedra.errors import ConfigError, DataError, RunError, nearest
 from fedra.evaluation.faces import Matches, top_k
 from fedra.evaluation.faces.checks import directions, lengths
+from fedra.faces.index import GraphIndex
 from fedra.faces.recogniser import ModelSource
 from fedra.writing import write_atomically
 
 Again = Literal["refuse", "add", "replace"]
 """What becomes of a person who is enrolled already."""
+PATIENCE = 60.0
+"""Seconds that a change waits for another one, which takes far less than one."""
+
+
+Engine = Literal["exact", "faiss"]
+"""How a gallery is searched."""
 
 
 class About(BaseModel):
@@ -131,13 +141,24 @@ class Gallery:
         names = tuple(known for known in self.names if known != name)
         return Gallery(self.about, names, self.templates[kept], self.photographs[kept])
 
-    def search(self, features: Tensor, top: int = 5) -> list[list[Match]]:
-        """For each embedding (N, d) the most alike people, the best first: exact, as quick as a matrix product."""
+    def search(self, features: Tensor, top: int = 5, engine: Engine = "exact") -> list[list[Match]]:
+        """For each embedding (N, d) the most alike people, the best first.
+
+        "exact" looks at everybody, as quick as a matrix product. "faiss" builds an index at the first search, which
+        pays off for thousands of searches among very many people, and may miss somebody.
+        """
         if not len(self):
             raise DataError("the gallery is empty: enrol people with `fedra enrol`")
         if top < 1:
             raise ConfigError(f"the {top} nearest cannot be found: give 1 or more")
-        return self._named(top_k(features, self.templates, min(top, len(self)), norms=self._lengths))
+        top = min(top, len(self))
+        if engine == "faiss":
+            return self._named(self._index.search(features, top))
+        return self._named(top_k(features, self.templates, top, norms=self._lengths))
+
+    @cached_property
+    def _index(self) -> GraphIndex:
+        return GraphIndex(self.templates)
 
     @cached_property
     def _lengths(self) -> Tensor:
@@ -146,9 +167,24 @@ class Gallery:
 
     def _named(self, found: Matches) -> list[list[Match]]:
         return [
-            [Match(self.names[row], score) for row, score in zip(rows, scores, strict=True)]
+            [Match(self.names[row], score) for row, score in zip(rows, scores, strict=True) if row >= 0]
             for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
         ]
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """While the block reads, changes and writes the gallery at that path, all other changes wait: none is lost."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        with FileLock(lock, timeout=PATIENCE):
+            yield
+    except Timeout:
+        raise RunError(
+            f"another program has been changing the gallery '{path}' for {PATIENCE:.0f} s (it holds '{lock}'): end it, "
+            "then try again"
+        ) from None
 
 
 def already(name: str) -> str:

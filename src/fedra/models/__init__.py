@@ -14,7 +14,7 @@ from fedra.models import (  # noqa: F401  (each registers its models)
 )
 from fedra.models.catalogue import MODELS, build
 from fedra.models.embedder import Embedder
-from fedra.models.pretrained import Loaded, load_weights
+from fedra.models.pretrained import Loaded, digest_of_weights, load_weights
 from fedra.models.projection import with_projection
 from fedra.models.recogniser import Recogniser, parameters_of
 from fedra.models.user_model import NamedHead, check, named_head
@@ -27,6 +27,7 @@ __all__ = [
     "Recogniser",
     "build",
     "check",
+    "digest_of_weights",
     "load_weights",
     "named_head",
     "parameters_of",

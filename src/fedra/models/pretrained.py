@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import re
 from collections.abc import Iterable, Mapping
@@ -56,6 +57,15 @@ def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str]
         for name in used:
             state[name].copy_(given[name])
     return Loaded(layout, tuple(sorted(used)), tuple(sorted(given.keys() - used)))
+
+
+def digest_of_weights(path: Path | str) -> str:
+    """A mark of a weight file, by which a changed one is known."""
+    file = _file(Path(path))
+    if not file.is_file():
+        raise DataError(f"there is no weight file '{file}': check the path")
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
 
 
 def _file(path: Path) -> Path:

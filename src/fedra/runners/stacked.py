@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
-from fedra.core.part import Part
+from fedra.core.part import Part, Personaliser
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
 from fedra.runners.base import Done, Evaluation, Results, Runner, threads
@@ -93,7 +93,9 @@ class StackedRunner:
         examples = job.clients[largest]
         batch = min(job.local.schedule.batch or len(examples), len(examples))
         inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
-        weights = WEIGHT_COPIES * size_in_bytes(origin._asdict())
+        own = job.algorithm.personalise
+        twins = own is not None and type(own).beside is not Personaliser.beside
+        weights = WEIGHT_COPIES * (2 if twins else 1) * size_in_bytes(origin._asdict())
         data = len(examples) * inputs[0].nbytes
         whole = Weights({**job.model.weights().params, **origin.params}, origin.buffers)
         return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, whole, inputs))))

@@ -17,7 +17,7 @@ from fedra.data.faces.geometry import Placement
 from fedra.data.faces.made_up import MadeUpFaces
 from fedra.data.faces.traits import Drawn
 from fedra.data.progress import CountProgress
-from fedra.errors import DataError
+from fedra.errors import ConfigError, DataError
 from fedra.writing import write_atomically
 
 BATCH = 8
@@ -68,24 +68,33 @@ def write_photographs(
     *,
     identities: int,
     images: int,
+    first_identity: int = 0,
+    first_image: int = 0,
+    clients: int = 0,
     settings: PhotographSettings | None = None,
 ) -> Path:
     """folder/person_00000/0000.jpg and so on, and points.json with the five points of every photograph by its path.
 
-    A folder that is there already is refused, so that nobody's photographs are mixed with made-up ones.
+    People and their images are counted from `first_identity` and `first_image` on. With `clients`, neighbours in number
+    share a folder, client_000/person_00000/0000.jpg. A folder that is there already is refused, so that nobody's
+    photographs are mixed with made-up ones.
     """
     base = Path(folder)
     settings = settings or PhotographSettings()
     if base.exists():
-        raise DataError(f"{base} is there already: name a new folder for the photographs")
-    which = [(person, number) for person in range(identities) for number in range(images)]
+        raise DataError(f"'{base}' is there already: name a new folder for the photographs")
+    if clients > identities:
+        raise ConfigError(f"{identities} people cannot be dealt to {clients} clients: paint more people")
+    everybody = range(first_identity, first_identity + identities)
+    which = [(person, number) for person in everybody for number in range(first_image, first_image + images)]
     pixels, place = (settings.height, settings.width), partial(_placed, world, settings)
     points: dict[str, list[list[float]]] = {}
     with CountProgress("painting photographs", len(which)) as bar:
         for start in range(0, len(which), BATCH):
             some = which[start : start + BATCH]
             for one, picture, five in zip(some, *world.batch(some, pixels, place), strict=True):
-                name = f"person_{one[0]:05d}/{one[1]:04d}.jpg"
+                client = f"client_{(one[0] - first_identity) * clients // identities:03d}/" if clients else ""
+                name = f"{client}person_{one[0]:05d}/{one[1]:04d}.jpg"
                 _write(base / name, picture)
                 points[name] = [[round(value, 2) for value in point] for point in five.tolist()]
             bar.advance(len(some))
@@ -99,4 +108,4 @@ def _write(path: Path, picture: Tensor) -> None:
     packed = io.BytesIO()
     Image.fromarray(picture.permute(1, 2, 0).numpy()).save(packed, "JPEG", quality=92)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, packed.getvalue())
+    write_atomically(path, packed.getvalue(), lasting=False)  # thousands, and easily painted again

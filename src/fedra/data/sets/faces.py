@@ -33,7 +33,7 @@ from fedra.data.faces.gathering import (
 )
 from fedra.data.faces.lfw_lists import read_pair_list, read_people
 from fedra.data.faces.verification import listed_pairs, verification_set
-from fedra.data.images import Listing
+from fedra.data.images import Listing, under
 from fedra.data.pairs import alternating
 from fedra.errors import ConfigError, DataError
 
@@ -78,7 +78,7 @@ def faces(
     `faults = "skip"`.
     """
     listing = list_people(
-        [root / Path(folder).expanduser() for folder in folders],
+        [under(root, folder) for folder in folders],
         level=groups == "level",
         shared_names=shared_names,
     )

@@ -12,7 +12,7 @@ from fedra.data.cache import cached
 from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import stratified
-from fedra.data.images import indices, list_images, read_images
+from fedra.data.images import indices, list_images, read_images, under
 from fedra.errors import DataError
 
 Side = Annotated[int, Field(gt=0)]
@@ -34,7 +34,7 @@ def imagefolder(
     each image: a hospital, a writer, a camera. `size` (a side, or height and width) resizes images;
     `test_fraction` of every class is held out where the tree has no test folder of its own.
     """
-    base = root / Path(path).expanduser()
+    base = under(root, path)
     parts = [base / "train", base / "test"] if _is_divided(base) else [base]
     listings = [list_images(part, groups=groups) for part in parts]
     classes, owners = (tuple(sorted(set(names))) for names in (listings[0].classes, listings[0].groups))

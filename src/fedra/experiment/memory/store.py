@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,9 @@ from fedra.experiment.memory.packing import Packed, StoredPrecision, pack
 
 RAM = 2048.0
 """MB of RAM for what clients remember, unless told otherwise."""
+
+LOOK = 256
+"""How many of the least recently used are looked at when one more is to fit: looking at all would take its time."""
 
 
 class Held(NamedTuple):
@@ -49,10 +52,11 @@ class Memories:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._cap, self._precision = int(ram * 2**20), precision
         self._files = dict(known or {})
+        self._named = max((file.round for file in self._files.values()), default=0)
         self._writer, self._reader = writer or Background(), Background()
         self._lock = threading.Lock()
         self._held: OrderedDict[int, Held] = OrderedDict()  # the least recently used first
-        self._bytes = self._recent = 0
+        self._bytes = self._recent = self._largest = 0
         self._expected: dict[int, None] = {}
         self._queue: deque[int] = deque()
         self._reading = False
@@ -67,6 +71,10 @@ class Memories:
     def __len__(self) -> int:
         with self._lock:
             return len(self._files.keys() | self._held.keys())
+
+    def __bool__(self) -> bool:
+        """Whether anybody remembers anything."""
+        return bool(self._files or self._held)
 
     @property
     def resident(self) -> int:
@@ -135,19 +143,19 @@ class Memories:
         with self._lock:
             return dict(self._files)
 
-    def sweep(self) -> None:
-        """Remove the files that newer ones have replaced; for the writing thread, when no checkpoint names them."""
-        with self._lock:
-            superseded, self._superseded = self._superseded, []
-        for client, file in superseded:
-            self._disk.remove(client, file)
+    def sweep(self, named: int) -> None:
+        """Remove the files that newer ones have replaced, now that the checkpoint of the round `named` stands; for
+        the writing thread.
+        """
+        self._remove(0)
+        self._named = named
 
     def close(self) -> None:
         """Stop reading, let a file that is being written come to its end, and remove what was temporary."""
         with self._lock:
             self._queue.clear()
-        self._reader.join()
         self._writer.join()
+        self._reader.join()  # the writer may have let it go on
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -165,6 +173,7 @@ class Memories:
     def _hold(self, client: int, held: Held) -> None:
         self._held[client] = held
         self._bytes += held.packed.nbytes
+        self._largest = max(self._largest, held.packed.nbytes)
 
     def _drop(self, client: int) -> None:
         held = self._held.pop(client, None)
@@ -219,14 +228,21 @@ class Memories:
             with self._lock:
                 if self._held.get(client) is held:
                     self._drop(client)
-        if self._temporary is not None:  # no checkpoint names these files
-            self.sweep()
+        self._remove(self._named)
         self._go_on_reading()
+
+    def _remove(self, after: int) -> None:
+        """Remove the replaced files of rounds after this one: no checkpoint names them."""
+        with self._lock:
+            replaced = [(client, file) for client, file in self._superseded if file.round > after]
+            self._superseded = [(client, file) for client, file in self._superseded if file.round <= after]
+        for client, file in replaced:
+            self._disk.remove(client, file)
 
     def _go_on_reading(self) -> None:
         """Start the reading thread where something is left to read and it has stopped for want of room."""
         with self._lock:
-            if self._reading or not self._queue:
+            if self._reading or not self._queue or not self._fits(self._largest):
                 return
             self._reading = True
         self._reader.start(self._read_ahead)
@@ -241,6 +257,7 @@ class Memories:
             with self._lock:
                 if self._files.get(client) != file or client in self._held:
                     continue
+                self._largest = max(self._largest, held.packed.nbytes)
                 if not self._fits(held.packed.nbytes):
                     self._queue.appendleft(client)
                     self._reading = False
@@ -249,16 +266,16 @@ class Memories:
 
     def _next(self) -> tuple[int, File] | None:
         with self._lock:
-            while self._queue:
+            while self._queue and self._fits(self._largest):
                 client = self._queue.popleft()
-                if client in self._files:
+                if client in self._files and client in self._expected:
                     return client, self._files[client]
             self._reading = False
             return None
 
     def _fits(self, size: int) -> bool:
         """Whether there is room for so many bytes more, when what files hold and nobody expects has left."""
-        for client in list(self._held):
+        for client in list(islice(self._held, LOOK)):
             if self._bytes + size <= self._cap:
                 break
             if client not in self._expected and not self._is_unsaved(client, self._held[client]):
