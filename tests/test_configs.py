@@ -160,6 +160,22 @@ def test_fedgc_files_of_both_sizes_compare_the_same() -> None:
         assert compared[0] == compared[1]
 
 
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if p.parent.name == "fedfs" and p.stem != "pretrain"], ids=lambda path: path.stem
+)
+def test_fedfs_files_keep_to_what_is_known_of_the_paper(path: Path) -> None:
+    for config in configs(path):
+        assert (config.rounds, config.local.epochs) == (5, 2)
+        assert config.partition.name == "identity"
+        assert config.evaluation.protocol == "clients"
+        assert config.model.weights is not None
+        assert config.model.settings["norm"] == "fixed"
+        assert build_algorithm(config.algorithm).personalise is not None
+    if path.stem in ("synthetic-comparison", "real-faces"):
+        assert {config.cohort.fraction for config in configs(path)} == {0.1, 0.5, 0.9}
+        assert len(configs(path)) == 8 * 3
+
+
 def test_the_check_finds_a_wrong_field() -> None:
     config, _ = read_grid(str(ROOT / "configs" / "quickstart.toml"), ["model.width=3"])
     with pytest.raises(ConfigError, match="the model 'mlp' has no field 'width'"):

@@ -25,7 +25,8 @@ from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.job import Job, LocalTraining, run_client
 from fedra.core.model import Model
-from fedra.core.part import KNOWN, Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
+from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Sharing, Term
+from fedra.core.personaliser import Personaliser
 from fedra.core.round import broadcast, init_server
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners

@@ -78,7 +78,7 @@ def test_people_do_not_collapse_into_one() -> None:
     """The mean cosine between different clients' features does not run to one."""
     data = one_person_each()
     work = toy.job(ours.fedfs(), data=data)
-    history = toy.run(work, ((0, 1, 2),) * 30)
+    history = toy.run(work, ((0, 1, 2),) * 12)
 
     def crossing(weights: Weights) -> float:
         means = [

@@ -84,6 +84,18 @@ def test_who_is_taken(tmp_path: Path) -> None:
         faces(tmp_path, "mine", least=9)
 
 
+def test_the_first_images_and_the_middle_columns(tmp_path: Path) -> None:
+    people(tmp_path / "mine", {"Ann": 5, "Bob": 2})
+    whole = load("faces", root=tmp_path, folders=["mine"], size=40, test_fraction=0.5, most=4)
+    assert (whole.train.targets.bincount() + whole.test.targets.bincount()).tolist() == [4, 2]
+    narrow = load("faces", root=tmp_path, folders=["mine"], size=40, width=32, test_fraction=0.5, most=4)
+    assert narrow.shape == (3, 40, 32)
+    assert torch.equal(narrow.train.inputs, whole.train.inputs[..., 4:36])
+    for width in (39, 44):
+        with pytest.raises(ConfigError, match=rf"width = {width} is not the middle of images of 40 columns"):
+            load("faces", root=tmp_path, folders=["mine"], size=40, width=width, test_fraction=0.5)
+
+
 def test_strangers_are_never_trained_on(tmp_path: Path) -> None:
     people(tmp_path / "mine", {f"p{number}": 6 for number in range(8)} | {"single": 1})
     dataset = faces(tmp_path, "mine", test_identities=3, test_fraction=0.2, pairs=30)

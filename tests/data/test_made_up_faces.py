@@ -127,5 +127,5 @@ def test_written_photographs(tmp_path: Path) -> None:
     read = np.asarray(Image.open(base / "person_00002/0003.jpg")).astype(float)
     assert np.abs(read - images[0].permute(1, 2, 0).numpy()).mean() < 12
     assert load("faces", root=tmp_path, folders=["photos"], size=32, test_fraction=0.25).classes[2] == "person_00002"
-    with pytest.raises(DataError, match="photos is there already"):
+    with pytest.raises(DataError, match="photos' is there already"):
         write_photographs(base, MadeUpFaces(), identities=1, images=1)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 from rich.console import Console
 
 import fedra
+import tiny
 from fedra.errors import ConfigError
 from fedra.experiment import run as experiment
 

@@ -22,7 +22,7 @@ from fedra.core.round import init_server
 from fedra.errors import ConfigError, DataError, RunFailed
 from fedra.evaluation.faces import ClientScores, enrolled_scores
 from fedra.experiment import run
-from fedra.experiment.build import build, resolved
+from fedra.experiment.build import build, marked
 from fedra.experiment.clients_judge import ClientsJudge
 from fedra.experiment.config import read, write
 from fedra.experiment.embedder import embedder_of_run
@@ -152,14 +152,14 @@ def test_the_frozen_model_is_the_one_in_the_weights(finished: RunResult) -> None
 def test_other_weights_than_the_run_began_with_are_refused(finished: RunResult, tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     shutil.copy(folder_of(finished) / "model.safetensors", weights)
-    recorded = resolved(read(config(model={**MODEL, "weights": str(weights)})))
+    recorded = marked(read(config(model={**MODEL, "weights": str(weights)})))
     build(recorded)
     tensors = safetensors.torch.load_file(weights)
     safetensors.torch.save_file({name: value + 1 for name, value in tensors.items()}, weights)
     with pytest.raises(ConfigError, match=r"weights.safetensors' are not those that the run began with"):
         build(recorded)
     with pytest.raises(DataError, match=r"has no model.safetensors: give a finished run's folder"):
-        resolved(read(config(model={**MODEL, "weights": str(tmp_path)})))
+        marked(read(config(model={**MODEL, "weights": str(tmp_path)})))
 
 
 def test_several_people_a_client_and_methods_without_own_models() -> None:
@@ -190,9 +190,8 @@ def test_settings_bound_the_test() -> None:
     assert [(len(d.enrolled), len(d.probes), len(d.impostors)) for d in judge.devices] == [(1, 3, 2)] * 3
     everybody = read(config(evaluation={"protocol": "clients", "tested": 0, "impostors": 0}))
     again = read(tomllib.loads(write(everybody))).evaluation
-    assert (
-        (again.tested, again.impostors) == (everybody.evaluation.tested, everybody.evaluation.impostors) == (None, None)
-    )
+    for found in (everybody.evaluation, again):
+        assert (found.tested, found.impostors) == (None, None)
 
 
 def test_mistakes_are_told() -> None:

@@ -20,7 +20,7 @@ def run(model: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("command", ["align", "calibrate", "verify", "enrol", "identify", "gallery"])
+@pytest.mark.parametrize("command", ["paint", "align", "calibrate", "verify", "enrol", "identify", "gallery"])
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, shown, _ = call(capsys, command, "--help")
     assert code == 0

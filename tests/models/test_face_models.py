@@ -152,3 +152,18 @@ def test_a_batch_of_one_is_refused_where_only_batch_statistics_exist(training: b
     model = build("mobilefacenet-tiny", (3, 16, 16), 3, seed=0, norm="batch").train(training)
     with pytest.raises(ConfigError, match=r"a batch of one example has no batch statistics: set local\.drop_last"):
         model(torch.zeros(1, 3, 16, 16))
+
+
+def test_fixed_statistics_are_read_in_training_and_never_moved() -> None:
+    model = build("mobilefacenet-tiny", (3, 16, 16), 3, seed=0, norm="fixed")
+    draw = torch.Generator().manual_seed(0)
+    for name, value in model.named_buffers():
+        if "running" in name:
+            value.copy_(torch.rand(value.shape, generator=draw) + 0.5)
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    images = torch.randn(4, 3, 16, 16, generator=draw)
+    assert torch.equal(model.train()(images), model.eval()(images))
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
+    usual = build("mobilefacenet-tiny", (3, 16, 16), 3, seed=0, norm="running")
+    usual.load_state_dict(model.state_dict())
+    assert torch.equal(usual.eval()(images), model(images))

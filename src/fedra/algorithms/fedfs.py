@@ -43,5 +43,5 @@ def fedfs(
     receives more of it than the rows of its own people.
     """
     labels = IntraSubject(insub, ratio, aggregation, label_source, label_temperature, temperature, emphasis, within)
-    tie = FeatureTie(1 - insub, regulariser, regulariser_temperature)
+    tie = FeatureTie(round(1 - insub, 12), regulariser, regulariser_temperature)
     return fedavg().plus(Sharing(owned=("head.",), frozen=("head.",)), labels, tie, KeepLast())

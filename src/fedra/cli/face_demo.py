@@ -43,8 +43,8 @@ class Scale:
     strangers: int = 40
     strangers_images: int = 8
     staff: int = 8
-    staff_images: int = 4
-    rounds: int = 20
+    staff_images: int = 8
+    rounds: int = 25
 
 
 def configuration(folder: Path, rounds: int) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def configuration(folder: Path, rounds: int) -> dict[str, Any]:
         },
         "partition": {"name": "natural", "clients": 0},
         "model": NETWORK,
-        "local": {"batch": 12, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4},
+        "local": {"batch": 12, "lr": 0.1, "lr_decay": 0.95, "momentum": 0.9, "weight_decay": 5e-4},
         "algorithm": {"name": "fedgc", "margin": {"name": "cosface", "scale": 16.0, "margin": 0.2}},
         "cohort": {"fraction": 1.0},
         "evaluation": {"every": 5},
@@ -150,7 +150,8 @@ class Road:
         for name, network in (("raw pixels", PIXELS), ("the untrained network", NETWORK)):
             found = evaluate_on(_untrained(network), str(strangers), ("verification",))
             _add(table, name, found.outcomes["verification"].table)
-        self.step("eval", self.model, "--on", strangers)
+        protocols = ("--protocol", "verification", "--protocol", "identification")
+        self.step("eval", self.model, "--on", strangers, *protocols)
         record = json.loads((self.model / "eval-strangers.json").read_text(encoding="utf-8"))
         _add(table, "the trained network", record["protocols"]["verification"]["table"])
         self.console.print(table)
@@ -161,7 +162,7 @@ class Road:
         self.step("calibrate", "--model", model, "--on", self.folder / "crops" / "strangers", "--far", "0.01")
         self.step("enrol", gallery, self.folder / "crops" / "staff", "--model", model)
         everybody = sorted((self.folder / "crops" / "door").rglob("*.jpg"))
-        for photograph in (*everybody[:2], everybody[-1]):
+        for photograph in (*everybody[:3], everybody[-1]):
             self.step("identify", photograph, "--gallery", gallery, "--top", 3)
         tell(self.console, f"(the last of them, {everybody[-1].parent.name}, is not enrolled)")
 

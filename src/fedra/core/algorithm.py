@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from fedra.core.optimizer import Optimizer
-from fedra.core.part import Combine, GradientRule, Part, Personaliser, ServerRule, Sharing, Term
+from fedra.core.part import Combine, GradientRule, Part, ServerRule, Sharing, Term
+from fedra.core.personaliser import Personaliser
 from fedra.errors import ConfigError
 
 SLOTS: dict[str, type[Part]] = {"objective": Term, "gradient": GradientRule, "server": ServerRule}

@@ -99,8 +99,7 @@ def _portion(whole: View, start: int, end: int, buffers: Params, carried: Tree) 
 def _picked(whole: View, pick: Pick) -> View:
     """The view of some of the batch's examples."""
     teachers = {
-        part: {name: Output(*map(pick, output)) for name, output in own.items()}
-        for part, own in whole.teachers.items()
+        part: {name: Output(*map(pick, output)) for name, output in own.items()} for part, own in whole.teachers.items()
     }
     batch = whole.batch
     some = replace(

@@ -14,7 +14,7 @@ from fedra.core.batches import Examples
 from fedra.core.evaluate import portions
 from fedra.core.job import Job
 from fedra.core.model import Weights
-from fedra.core.part import Answers, Personaliser
+from fedra.core.personaliser import Answers, Personaliser
 from fedra.core.random import generator, key
 from fedra.core.round import broadcast, with_own
 from fedra.core.tree import Tree

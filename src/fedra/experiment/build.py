@@ -235,11 +235,17 @@ def resolved(config: Config) -> Config:
         section: configuration.Named = getattr(config, name)
         registry.settings(section.name, section.settings)
         sections[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
-    if config.model.weights is not None:
-        digest = config.model.weights_digest or digest_of_weights(config.model.weights)
-        sections["model"]["weights_digest"] = digest
     if config.public is not None:
         own = DATASETS.settings(config.public.name, config.public.settings)
         sections["public"] = {"name": config.public.name, **with_defaults(DATASETS[config.public.name], own)}
     sections["local"] = {**config.local.model_dump(), "schedule": written_schedule(config.local.schedule)}
     return Config.model_validate({**config.model_dump(), **sections})
+
+
+def marked(config: Config) -> Config:
+    """The configuration with the mark of the weights that it starts from, where it starts from any."""
+    section = config.model
+    if section.weights is None or section.weights_digest is not None:
+        return config
+    known = section.model_copy(update={"weights_digest": digest_of_weights(section.weights)})
+    return config.model_copy(update={"model": known})

@@ -213,7 +213,9 @@ class Config(Section):
     precision: PrecisionName = Field("float32", description="numbers of the model's passes; see docs/speed.md")
     compile: bool = Field(False, description="run the model's passes through torch.compile; see docs/speed.md")
     data: Data = Data()
-    public: Public | None = Field(None, description="a second data set that all clients have; see docs/federated-faces.md")
+    public: Public | None = Field(
+        None, description="a second data set that all clients have; see docs/federated-faces.md"
+    )
     partition: Partition = Partition()
     model: Model = Model()
     algorithm: Algorithm = Algorithm()

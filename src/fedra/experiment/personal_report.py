@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedra.core.job import Job
 from fedra.evaluation.personalised import Personalised
-from fedra.writing import save_figure
+from fedra.writing import save_figure, write_atomically
 
 BINS = 20
 """Bars over the accuracies from 0 to 100 %."""
@@ -26,6 +28,12 @@ def lines(job: Job, outcome: Personalised) -> list[dict[str, Any]]:
         }
         for client, own in sorted(outcome.own.items())
     ]
+
+
+def write(folder: Path, outcome: Personalised, told: Iterable[dict[str, Any]]) -> None:
+    """personalised.jsonl with these lines, and personalised.svg."""
+    write_atomically(folder / "personalised.jsonl", "".join(json.dumps(line) + "\n" for line in told).encode())
+    draw_personalised(outcome, folder / "personalised.svg")
 
 
 def result(outcome: Personalised) -> str:

@@ -53,6 +53,12 @@ def _searched(
         done(1)
 
 
+def result(judge: ClientsJudge, found: Mapping[str, Recognition]) -> str:
+    """The outcome in one line."""
+    told = ", ".join(f"{name} {judge.figures(one)['auroc']:.4f}" for name, one in found.items())
+    return f"AUROC of {len(judge.devices)} clients among strangers, by model: {told}"
+
+
 def summary_of(judge: ClientsJudge, found: Mapping[str, Recognition]) -> dict[str, Any]:
     """Figures for the summary, as personal_auroc and so on, and how many clients were tested on how much."""
     figures = {f"{name}_{key}": value for name, one in found.items() for key, value in judge.figures(one).items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from fedra.errors import ConfigError, RunError, RunFailed
 from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
 from fedra.experiment import personal_report
-from fedra.experiment.build import Built, build, build_runner, resolved, settled
+from fedra.experiment.build import Built, build, build_runner, marked, resolved, settled
 from fedra.experiment.centralised import is_centralised, notice, ticks, watched
 from fedra.experiment.centralised import title as title_of
 from fedra.experiment.checkpoint import save_model
@@ -39,12 +38,11 @@ from fedra.experiment.interrupt import Interruption
 from fedra.experiment.judge import Judge
 from fedra.experiment.memory import Memories
 from fedra.experiment.progress import screen, steps
-from fedra.experiment.recognition import recognise, summary_of, write_recognition
+from fedra.experiment.recognition import recognise, result, summary_of, write_recognition
 from fedra.experiment.tensorboard import Events
 from fedra.experiment.training import Plan, State, note_losses, rounds
 from fedra.models import parameters_of
 from fedra.runners import Runner
-from fedra.writing import write_atomically
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def run(
 ) -> RunResult:
     """Run a configuration (an object, a dict or a TOML file); with `out`, keep its record in that folder."""
     given = config if isinstance(config, Config) else configuration.read(config)
-    checked = resolved(given)
+    checked = marked(resolved(given))
     folder = None if out is None else RunFolder(out)
     if folder and not force:
         folder.refuse()
@@ -195,9 +193,8 @@ def _last_test(
     """What is tested once, after the last round: every client's own model, or all models among strangers."""
     if not isinstance(judge, ClientsJudge):
         return _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
-    found = recognise(
-        judge, job, lambda own: build_runner(config, own), state.server, state.memory.get, state.round, console
-    )
+    found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
+    tell(console, result(judge, found))
     if folder:
         write_recognition(folder.path, judge, found)
     losses = state.memory.losses()
@@ -221,9 +218,7 @@ def _personalise(
     note_losses(lines, state.memory.losses())
     _warn_of_restarts(console, lines)
     if folder:
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        write_atomically(folder.path / "personalised.jsonl", text.encode())
-        personal_report.draw_personalised(outcome, folder.path / "personalised.svg")
+        personal_report.write(folder.path, outcome, lines)
     restarted = sum("restarted" in line for line in lines)
     return outcome.figures() | ({"personalised_restarted": restarted} if restarted else {})
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from fedra.errors import ConfigError, RunFailed, nearest
 from fedra.experiment import config as configuration
 from fedra.experiment import run as experiment
-from fedra.experiment.build import resolved
+from fedra.experiment.build import marked, resolved
 from fedra.experiment.centralised import NAME, is_centralised
 from fedra.experiment.config import Config
 from fedra.experiment.folder import RunFolder
@@ -173,7 +173,7 @@ def _check_all(points: Sequence[Point]) -> None:
         raise ConfigError(f"{count} points of the grid would share the folder '{name.name}': give each value once")
     for point in points:
         for _, config, folder in point.runs:
-            wanted = resolved(config)
+            wanted = marked(resolved(config))
             if (folder / "config.toml").exists() and _matters(RunFolder(folder).config()) != _matters(wanted):
                 raise ConfigError(
                     f"the run in '{folder}' was made with another configuration: choose another folder with --out"

@@ -117,7 +117,7 @@ class Recogniser:
         if image.shape[:2] not in ((height, width), (self.side, self.side)):
             raise DataError(
                 f"'{path}' has {image.shape[0]}x{image.shape[1]} pixels and the model reads {height}x{width}: give a "
-                "detector (--detector), or align it first with `fedra align`"
+                f"detector (--detector), or align it first with `fedra align --size {self.side}`"
             )
 
     def embed(self, paths: Sequence[Path], done: Callable[[int], None] = lambda count: None) -> Embedded:

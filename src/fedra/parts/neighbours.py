@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
 from fedra.core.model import Model, Weights
-from fedra.core.part import Answers
+from fedra.core.personaliser import Answers
 from fedra.parts.personalise import FineTune
 from fedra.registry import Positive
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from fedra.core.algorithm import Algorithm
 from fedra.core.job import LocalTraining
 from fedra.core.model import Weights
-from fedra.core.part import Personaliser
+from fedra.core.personaliser import Personaliser
 from fedra.core.tree import Tree
 from fedra.core.view import Local
 from fedra.parts.gradient import Scope

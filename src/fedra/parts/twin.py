@@ -16,7 +16,7 @@ from pydantic import Field
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
-from fedra.core.part import Personaliser
+from fedra.core.personaliser import Personaliser
 from fedra.core.portions import aside
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, View

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
-from fedra.core.part import Part, Personaliser
+from fedra.core.part import Part
+from fedra.core.personaliser import Personaliser
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
 from fedra.runners.base import Done, Evaluation, Results, Runner, threads

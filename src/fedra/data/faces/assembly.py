@@ -98,7 +98,7 @@ def check_test(dataset: Dataset) -> Dataset:
     """Refuse a set that has nothing to test on."""
     if not len(dataset.test):
         raise ConfigError(
-            f"the data set '{dataset.name}' has no test images: raise test_fraction (nobody's only image is held out), or "
-            "set test_identities or verify"
+            f"the data set '{dataset.name}' has no test images: raise test_fraction (nobody's only image is held out), "
+            "or set test_identities or verify"
         )
     return dataset

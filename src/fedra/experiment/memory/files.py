@@ -72,8 +72,9 @@ class ClientFiles:
     def write(self, client: int, round: int, packed: Packed) -> File:
         path = self.path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
+        file = File(round, write_packed(path, packed, lasting=False))
         self._unsure.add(path)
-        return File(round, write_packed(path, packed, lasting=False))
+        return file
 
     def read(self, client: int, file: File) -> Packed:
         return read_packed(self.path(client, file.round), file.digest)

@@ -96,7 +96,7 @@ class Memories:
         try:
             return self._disk.read(client, file).tree()
         except Damaged as error:
-            self._lose(client, file, str(error))
+            self._lose(client, str(error))
             return {}
 
     def pack(self, memory: Tree) -> Packed:
@@ -184,7 +184,7 @@ class Memories:
         if file is not None:
             self._superseded.append((client, file))
 
-    def _lose(self, client: int, file: File, reason: str) -> None:
+    def _lose(self, client: int, reason: str) -> None:
         with self._lock:
             self._losses[client] = reason
             self._supersede(client)
