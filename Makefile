@@ -28,7 +28,7 @@ $(DEV): $(CORE)
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-demo: $(DEMO)  ## Compare methods on digits, then faces from photographs to names (two minutes)
+demo: $(DEMO)  ## Compare methods on digits, then faces from photographs to names (minutes)
 	@$(BIN)/fedra demo --out runs/demo
 
 test: $(DEV)  ## Run all tests

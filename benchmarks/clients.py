@@ -30,7 +30,6 @@ COHORT = 100
 KINDS = 10
 """Classes: a person's number modulo this."""
 RAM = 32.0
-SAVE_EVERY = 15
 MIB = 2**20
 
 
@@ -44,10 +43,11 @@ class Size:
     timed: int
     repeats: int
     killed_at: int
+    save_every: int
 
 
-FULL = Size(10_000, (1000, 10_000), 150, 50, 2, 25)
-QUICK = Size(200, (100, 200), 4, 2, 1, 2)
+FULL = Size(10_000, (1000, 10_000), 150, 50, 2, killed_at=25, save_every=15)
+QUICK = Size(200, (100, 200), 4, 2, 1, killed_at=3, save_every=1)
 
 
 def measure(quick: bool, picture: Path | None = None) -> list[Row]:
@@ -144,7 +144,7 @@ def probe(clients: int, folder: Path, size: Size, last: int) -> None:
     runner = RUNNERS["sequential"](job)
     before = time.perf_counter()
     for report in rounds(job, runner, plan, state):
-        if state.round % SAVE_EVERY == 0 or state.round == last:
+        if state.round % size.save_every == 0 or state.round == last:
             checkpoint.save(state)
         now = time.perf_counter()
         line = {"round": report.metrics["round"], "seconds": now - before, "resident": _resident_bytes()}

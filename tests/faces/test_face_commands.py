@@ -55,7 +55,7 @@ def test_the_whole_road(capsys: pytest.CaptureFixture[str], photographs: Path, r
     told = call(capsys, "enrol", gallery, photographs, *by)[1]
     assert told == "4 people enrolled from 12 photographs, each aligned to 32x32 by acquainted\n"
     told = call(capsys, "enrol", gallery, first, "--name", "Ada")[1]
-    assert "1 people enrolled (1 of them by a single photograph)" in told
+    assert "1 person enrolled (1 of them by a single photograph) from 1 photograph," in told
     told = call(capsys, "identify", first, "--gallery", gallery, "--top", "2")[1].splitlines()
     assert told[0] == "the photograph was aligned to 32x32 by acquainted"
     assert told[1].split() == ["1", "1.0000", "Ada"]

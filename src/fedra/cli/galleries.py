@@ -72,7 +72,8 @@ def enrol(
     single = sum(count == 1 for count in found.people.values())
     alone = f" ({single} of them by a single photograph)" if single else ""
     total = sum(found.people.values())
-    tell(Console(), f"{len(found.people)} people enrolled{alone} from {total} photographs, each {recogniser.manner}")
+    who, of_what = _counted(len(found.people), "person", "people"), _counted(total, "photograph", "photographs")
+    tell(Console(), f"{who} enrolled{alone} from {of_what}, each {recogniser.manner}")
 
 
 @app.command(epilog="Example: `fedra identify who.jpg --gallery people.gallery --top 5`")
@@ -161,6 +162,10 @@ def _opened_of_gallery(
     if detector is None and recogniser.detector and recogniser.detector.fingerprint != about.detector_fingerprint:
         raise ConfigError(f"the detector '{about.detector}' is not what it was at enrolment: give one with --detector")
     return source, recogniser, detector or about.detector
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
 
 
 def _absolute(detector: str | None) -> str | None:
