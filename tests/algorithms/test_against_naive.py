@@ -12,6 +12,7 @@ import torch
 from naive import Method, Setting, train
 from naive_extras import Contrast, Decorrelate, Distance, Dyn, Kd, NovaControl, Ntd, Variates
 from naive_methods import Arc, Babu, Clipped, Nova, Sam, Served, Sol, Speed, calibrated, restricted, with_vectors
+from test_fedfr import NAME as FEDFR
 from test_owned_against_naive import CASES as OWNED
 from test_personal_against_naive import CASES as PERSONAL
 
@@ -139,7 +140,7 @@ CASES = [
 
 def test_every_algorithm_has_a_plain_counterpart() -> None:
     own = {name for name in ENTRIES if ENTRIES[name].recipe.__module__.startswith("fedra.")}
-    others = {case.name for case in (*OWNED, *PERSONAL)}
+    others = {case.name for case in (*OWNED, *PERSONAL)} | {FEDFR}
     assert own <= {case.name.removesuffix("-A1") for case in CASES} | {"fedsol"} | others
 
 

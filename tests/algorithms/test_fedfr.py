@@ -21,6 +21,9 @@ from fedra.parts.public import PersonalBranch, PublicMargin
 from fedra.runners import RUNNERS
 from fedra.runners.auto import choose
 
+NAME = "fedfr"
+"""What `test_fedfr_is_a_plain_loop` is the plain counterpart of."""
+
 COHORTS = ((0, 1), (1, 2), (0, 2))
 THRESHOLD = 0.93
 """Between the cosines of toy features: some public images are chosen and some are not."""
