@@ -130,7 +130,8 @@ def probe(clients: int, folder: Path, size: Size, last: int) -> None:
     from fedra.core.round import init_server
     from fedra.experiment.checkpoint import Checkpoint
     from fedra.experiment.cohort import CohortRule
-    from fedra.experiment.training import Plan, State, rounds
+    from fedra.experiment.plan import Plan, State
+    from fedra.experiment.training import rounds
     from fedra.runners import RUNNERS
 
     job = _job(clients, size.people)

@@ -14,7 +14,8 @@ from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.judge import Judge, classification
-from fedra.experiment.training import Plan, State, rounds
+from fedra.experiment.plan import Plan, State
+from fedra.experiment.training import rounds
 from fedra.models import build
 from fedra.runners import RUNNERS
 

@@ -17,6 +17,7 @@ from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Shar
 from fedra.core.tree import flatten, is_finite
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Accumulate, AlsoDescend, DriftRadius, Perturb, WeightRadius
+from fedra.parts.margin import MarginHead, MarginSoftmax
 from fedra.parts.objective import CrossEntropy, Distillation, ModelContrast, Proximal
 from fedra.parts.public import PersonalBranch
 from fedra.parts.spread import MeanRows, SpreadOut, UnitRows
@@ -65,6 +66,10 @@ def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
     if owned and any(isinstance(part, PersonalBranch) for part in pair):  # its rows belong to classes as well
         start = start.plus(algorithms.fedfr().sharing, PersonalBranch())
     innermost_last = sorted(pair, key=lambda part: isinstance(part, Accumulate))
+    if owned and any(map(has_vectors, pair)):
+        with pytest.raises(ConfigError, match="margin on the head instead"):
+            start.plus(*innermost_last)
+        return
     work = toy.job(start.plus(*innermost_last), toy.mlp(torch.float32), local=ONCE)
     history = toy.run(work, ((0, 1), (1, 2)))
     assert is_finite(history.params)
@@ -73,8 +78,19 @@ def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
     assert toy.distance(history.params, work.initial().params) > 1e-4
 
 
+def has_vectors(part: Part) -> bool:
+    """Whether a margin, its own or that of a part within, has class vectors which all clients share."""
+    shared = isinstance(part, MarginSoftmax) and not isinstance(part, MarginHead)
+    return shared or any(map(has_vectors, part.nested()))
+
+
 def clash(left: Algorithm, right: Algorithm) -> bool:
-    """The later sharing takes rows away that a part needs, or two parts of one kind would share a memory."""
+    """The later sharing takes rows away that a part needs, two parts of one kind would share a memory, or class vectors
+    that all share meet classes that belong to clients.
+    """
+    sharing = left.sharing if right.sharing == Sharing() else right.sharing
+    if sharing.owned and any(map(has_vectors, (*left.objective, *right.objective))):
+        return True
     known = {part.name: part for part in (*left.objective, *left.server)}
     if any(part.stateful and known.get(part.name, part) != part for part in (*right.objective, *right.server)):
         return True
@@ -91,7 +107,7 @@ def test_algorithms_join(first: str) -> None:
     for second in algorithms.ENTRIES:
         left, right = algorithms.ENTRIES[first].recipe(), algorithms.ENTRIES[second].recipe()
         if clash(left, right):
-            sentence = r"begin with fedpe|two different parts '|personal-branch has rows for classes"
+            sentence = r"begin with fedpe|two different parts '|branch has rows for classes|margin on the head instead"
             with pytest.raises(ConfigError, match=sentence):
                 left.plus(right)
             continue

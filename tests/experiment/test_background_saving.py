@@ -24,7 +24,7 @@ from fedra.experiment import run as experiment
 from fedra.experiment.background import Background
 from fedra.experiment.checkpoint import Checkpoint
 from fedra.experiment.memory import files, pack
-from fedra.experiment.training import State
+from fedra.experiment.plan import State
 from tiny import mistake
 
 pytestmark = pytest.mark.usefixtures("without_curves")

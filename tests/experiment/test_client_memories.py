@@ -27,7 +27,8 @@ from fedra.experiment.checkpoint import Checkpoint
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.memory import ClientFiles, Damaged, Memories, files, pack
 from fedra.experiment.memory.packing import decode, encode
-from fedra.experiment.training import Plan, State, rounds
+from fedra.experiment.plan import Plan, State
+from fedra.experiment.training import rounds
 from fedra.parts.personalise import FineTune
 from tiny import call, mistake
 

@@ -23,7 +23,7 @@ from fedra.core.tree import Params
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload, View
 from fedra.errors import RunError
-from fedra.experiment import training
+from fedra.experiment import plan, training
 from fedra.experiment.build import build
 from fedra.experiment.checkpoint import load_model
 from fedra.experiment.cohort import Expected, FaultRule, refusals
@@ -126,8 +126,8 @@ class Meddling(SequentialRunner):
 
 def test_a_wrong_shape_is_refused() -> None:
     built = build(read(tiny.TINY))
-    state = training.State.fresh(built.job)
-    report = next(iter(training.rounds(built.job, Meddling(built.job, 1), training.Plan(1), state)))
+    state = plan.State.fresh(built.job)
+    report = next(iter(training.rounds(built.job, Meddling(built.job, 1), plan.Plan(1), state)))
     refused = {line["client"]: line["dropped"] for line in report.clients if "dropped" in line}
     assert refused == {1: "sent 'head.bias' with shape (5,) instead of (4,)"}
     assert report.metrics["clients"] == 3

@@ -128,12 +128,12 @@ def test_an_interruption_anywhere_keeps_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], number: signal.Signals, step: int
 ) -> None:
     """A signal while clients train, while the state moves on, while lines are written, while it is saved."""
-    from fedra.experiment import training
+    from fedra.experiment import plan, training
     from fedra.experiment.checkpoint import Checkpoint
     from fedra.experiment.folder import RunFolder
 
     places: list[tuple[Any, str]] = [
-        (training, "refusals"), (training.State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
+        (training, "refusals"), (plan.State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
     ]  # fmt: skip
     owner, name = places[step]
     real, calls = getattr(owner, name), 0

@@ -13,8 +13,8 @@ import fedra
 import tiny
 from fedra.algorithms import fedavg
 from fedra.experiment import run as experiment
+from fedra.experiment.plan import Report
 from fedra.experiment.progress import Bar, Lines, Silent, duration, screen
-from fedra.experiment.training import Report
 
 
 def told(terminal: bool, **sections: object) -> str:

@@ -15,7 +15,8 @@ import torch
 import toy
 from fedra.algorithms import moon
 from fedra.core.job import Job
-from fedra.experiment.training import Plan, Report, State, rounds
+from fedra.experiment.plan import Plan, Report, State
+from fedra.experiment.training import rounds
 from fedra.runners import RUNNERS, Result, Runner
 from fedra.runners.processes import ProcessRunner, processes
 

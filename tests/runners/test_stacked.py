@@ -23,7 +23,8 @@ from fedra.core.view import Local, View
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError, DataError
 from fedra.experiment.cohort import FaultRule
-from fedra.experiment.training import Plan, State, rounds
+from fedra.experiment.plan import Plan, State
+from fedra.experiment.training import rounds
 from fedra.models.catalogue import build
 from fedra.parts.objective import ModelContrast
 from fedra.runners import RUNNERS

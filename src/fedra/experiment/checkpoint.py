@@ -29,7 +29,7 @@ from fedra.experiment.background import Background
 from fedra.experiment.memory import RAM, ClientFiles, Damaged, File, Memories, StoredPrecision, pack
 from fedra.experiment.memory.files import read_packed, write_packed
 from fedra.experiment.memory.store import Held
-from fedra.experiment.training import State
+from fedra.experiment.plan import State
 from fedra.writing import write_atomically
 
 MANIFEST = "manifest.json"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedra.experiment.training import Report
+from fedra.experiment.plan import Report
 
 LINE_SECONDS = 2.0
 """Least time between two plain lines; the first and the last round are always told."""

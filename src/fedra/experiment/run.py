@@ -37,10 +37,11 @@ from fedra.experiment.folder import RunFolder
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.judge import Judge
 from fedra.experiment.memory import Memories
+from fedra.experiment.plan import Plan, State
 from fedra.experiment.progress import screen, steps
 from fedra.experiment.recognition import recognise, result, summary_of, write_recognition
 from fedra.experiment.tensorboard import Events
-from fedra.experiment.training import Plan, State, note_losses, rounds
+from fedra.experiment.training import note_losses, rounds
 from fedra.models import parameters_of
 from fedra.runners import Runner
 

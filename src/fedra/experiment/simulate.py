@@ -28,9 +28,10 @@ from fedra.experiment.centralised import is_centralised, notice, ticks, together
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.memory import Memories
 from fedra.experiment.own_data import Pair, classes_of, examples_of
+from fedra.experiment.plan import Plan, State
 from fedra.experiment.progress import screen, steps
 from fedra.experiment.run import RunResult, choose_runner, tell
-from fedra.experiment.training import Plan, State, rounds
+from fedra.experiment.training import rounds
 from fedra.runners import Runner
 
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from fedra.errors import ConfigError
 from fedra.experiment.folder import RunFolder
-from fedra.experiment.training import Report
+from fedra.experiment.plan import Report
 
 
 class Events:

@@ -50,6 +50,13 @@ class MarginSoftmax(Term):
         # The engine checks labels once per client and losses once per round, not at the device in every step.
         object.__setattr__(self, "margin", replace(self.margin, check=False))
 
+    def check(self, algorithm: Algorithm) -> None:
+        if algorithm.sharing.owned:
+            raise ConfigError(
+                f"{self.name} compares features with class vectors that all clients share, but here every client knows "
+                "its own classes alone: put the margin on the head instead (margin-head, or fedpe's field margin)"
+            )
+
     def init_params(self, features: int, classes: int, draw: torch.Generator) -> Params:
         vectors = SPREAD * torch.randn(classes, features, generator=draw)
         return {"vectors": vectors, **self.margin.init_learned(vectors)}
