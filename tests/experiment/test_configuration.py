@@ -19,7 +19,7 @@ from fedra.experiment.config import Config, read, write
 from fedra.experiment.overrides import parse_value
 
 SINGLE = ("seed", "rounds", "device", "precision", "compile", "sweep")
-SECTIONS = [name for name, field in Config.model_fields.items() if name not in SINGLE]
+SECTIONS = [name for name, field in Config.model_fields.items() if name not in (*SINGLE, "public")]
 
 
 def test_an_empty_file_is_a_whole_configuration(tmp_path: Path) -> None:
@@ -28,6 +28,14 @@ def test_an_empty_file_is_a_whole_configuration(tmp_path: Path) -> None:
     assert found == Config()
     assert (found.data.name, found.algorithm.name, found.runner.name) == ("digits", "fedavg", "auto")
     assert (found.rounds, found.partition.clients, found.local.batch) == (10, 10, 50)
+
+
+def test_a_public_set_is_written_if_there_is_one() -> None:
+    assert "public" not in tomllib.loads(write(Config()))
+    given = read({"public": {"name": "synthetic-faces", "identities": 5}})
+    assert read(tomllib.loads(write(given))) == given
+    assert given.public is not None
+    assert all(field.description for field in type(given.public).model_fields.values())
 
 
 @pytest.mark.parametrize("section", SECTIONS)

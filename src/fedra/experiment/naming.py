@@ -165,11 +165,13 @@ def _full(value: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(value: Any) -> Any:
-    """A part or a loss as a table with its name and all its fields; other values as they are."""
+    """A part or a loss as a table with its name and all its fields, several values as a list; others as they are."""
     if isinstance(value, Part):
         return {"name": value.name} | _fields_of(value)
     if isinstance(value, AngularLoss):
         return {"name": next(name for name in LOSSES if LOSSES[name] is type(value))} | _fields_of(value)
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
     return value
 
 
