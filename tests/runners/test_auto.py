@@ -30,7 +30,8 @@ class FakeTrial:
     """A trial with known times; asking for a stack that must not be asked for is an error."""
 
     def __init__(self, job: Job, cohort: int) -> None:
-        self.job, self.clients, self.compiled = job, min(cohort, CLIENTS), False
+        self.job, self.clients = job, min(cohort, CLIENTS)
+        self.compiled = self.has_public = False
 
     alone: ClassVar[float] = 0.01
     stacked: ClassVar[float | None] = None
