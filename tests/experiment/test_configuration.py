@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedra
 import tiny
 from fedra.errors import ConfigError
-from fedra.experiment.build import resolved
+from fedra.experiment.build import build_dataset, resolved
 from fedra.experiment.config import Config, read, write
 from fedra.experiment.overrides import parse_value
 
@@ -213,3 +214,21 @@ def test_an_override_into_a_single_value() -> None:
 def test_parsed_values() -> None:
     parsed = {text: parse_value(text) for text in ("1", "1.5", "true", "[1, 'a']", "fedavg", "'1'", "")}
     assert list(parsed.values()) == [1, 1.5, True, [1, "a"], "fedavg", "1", ""]
+
+
+def test_a_share_of_the_examples_keeps_every_class() -> None:
+    """Of each class the same share, drawn by the partition's seed; the test split stays whole."""
+    whole = build_dataset(read({}))
+    some, again, other = (
+        build_dataset(read({"data": {"name": "digits", "fraction": 0.3}, "partition": {"seed": seed}}))
+        for seed in (0, 0, 1)
+    )
+    sizes, all_sizes = (set_.train.targets.bincount() for set_ in (some, whole))
+    assert (sizes - 0.3 * all_sizes).abs().max() <= 0.5
+    assert torch.equal(some.train.inputs, again.train.inputs)
+    assert not torch.equal(some.train.inputs, other.train.inputs)
+    assert len(some.test) == len(whole.test)
+    rows = {tuple(image.flatten().tolist()) for image in whole.train.inputs}
+    assert all(tuple(image.flatten().tolist()) in rows for image in some.train.inputs)
+    least = build_dataset(read({"data": {"name": "digits", "fraction": 1e-6}}))
+    assert sorted(least.train.targets.tolist()) == list(range(10))

@@ -39,14 +39,13 @@ def split(
 ) -> None:
     """Draw how the data are divided among clients, and print the label counts."""
 
-    from fedra.data import load
     from fedra.data.partition import summary, table
     from fedra.data.partition.picture import draw
     from fedra.experiment import config as configuration
-    from fedra.experiment.build import split_dataset
+    from fedra.experiment.build import build_dataset, split_dataset
 
     checked = configuration.read(config, overrides or ())
-    dataset = load(checked.data.name, **checked.data.settings)
+    dataset = build_dataset(checked)
     parts = split_dataset(checked, dataset)
     targets = dataset.train.targets.numpy()
     console = wide_console()

@@ -18,8 +18,8 @@ from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
 from fedra.core.precision import build_precision
 from fedra.core.public import Public, refuse_useless_public
-from fedra.core.random import key
-from fedra.data import DATASETS, Dataset, Transform, load, transform_for
+from fedra.core.random import generator, key
+from fedra.data import DATASETS, Dataset, Split, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
 from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError
@@ -64,7 +64,7 @@ def build(config: Config) -> Built:
     precision = build_precision(config.precision, device)
     if config.compile:
         refuse_without_compiler(device)
-    dataset = load(config.data.name, **config.data.settings)
+    dataset = build_dataset(config)
     transform = transform_for(dataset, config.data.augment)
     protocol = choose_protocol(config.evaluation.protocol, dataset)
     _check_counted(config, algorithm, dataset, protocol)
@@ -167,6 +167,22 @@ def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) ->
             f"local.schedule ends at the rate 0, at which the part '{personaliser.name}' would change nothing: "
             "give the schedule a floor, or the part initial_rate = true"
         )
+
+
+def build_dataset(config: Config) -> Dataset:
+    """The data set, or of its training examples a share of each class: one at least."""
+    dataset = load(config.data.name, **config.data.settings)
+    if config.data.fraction == 1:
+        return dataset
+    targets = dataset.train.targets
+    order = torch.randperm(len(targets), generator=generator(config.partition.seed, "share of the examples"))
+    order = order[targets[order].argsort(stable=True)]
+    sizes = targets.bincount()
+    wanted = (sizes * config.data.fraction).round().clamp(min=1)
+    place = torch.arange(len(targets)) - (sizes.cumsum(0) - sizes)[targets[order]]
+    rows = order[place < wanted[targets[order]]].sort().values
+    groups = None if dataset.groups is None else dataset.groups[rows]
+    return replace(dataset, train=Split(dataset.train.inputs[rows], targets[rows]), groups=groups)
 
 
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:

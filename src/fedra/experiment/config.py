@@ -51,6 +51,9 @@ class Data(Named):
     augment: Literal["none", "paper"] | tuple[str, ...] = Field(
         "none", description="'paper' for what the set's papers use, or a list of crop, flip, cutout, reflect-crop"
     )
+    fraction: float = Field(
+        1.0, gt=0, le=1, description="the share of each class's training examples that is used, drawn by partition.seed"
+    )
 
 
 class Public(Named):

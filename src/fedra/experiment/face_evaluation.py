@@ -21,7 +21,7 @@ from fedra.data.faces import verification_set
 from fedra.data.pairs import draw_pairs
 from fedra.errors import ConfigError, DataError, nearest
 from fedra.evaluation.faces import write_figures
-from fedra.experiment.build import build_device, split_dataset
+from fedra.experiment.build import build_dataset, build_device, split_dataset
 from fedra.experiment.embedder import Trained, embedder_of_run, trained_by_run
 from fedra.experiment.face_protocols import (
     FaceSet,
@@ -116,7 +116,7 @@ def evaluate_run_test(
     """A run's model on its own test data: verification where the set has pairs, else accuracy by class."""
     config = RunFolder(folder).config()
     trained = trained_by_run(folder)
-    dataset = load(config.data.name, **config.data.settings)
+    dataset = build_dataset(config)
     wanted = protocols or (("classification",) if dataset.pairs is None else ("verification",))
     outcomes: dict[Protocol, Outcome] = {}
     if "classification" in wanted:
