@@ -74,6 +74,17 @@ def test_training_examples_know_their_clients(runs: dict[str, Path]) -> None:
     assert float(plain.features.norm(dim=1).std()) > 0.1
 
 
+def test_classes_that_belong_to_clients_keep_their_names(tmp_path: Path) -> None:
+    """A client of FedPE counts its own classes from zero; what is embedded is labelled as the data set labels it."""
+    partition = {"name": "shards", "clients": 2, "shards": 1}
+    labels = []
+    for name in ("fedavg", "fedpe"):
+        fedra.run(tiny.table(algorithm={"name": name}, partition=partition, rounds=1), out=tmp_path / name)
+        labels.append(embed_run(tmp_path / name, split="train").labels)
+    assert torch.equal(*labels)
+    assert len(labels[0].unique()) == 4
+
+
 @pytest.mark.parametrize("kind", ["safetensors", "npz"])
 @pytest.mark.parametrize("clients", [True, False])
 def test_files_keep_everything(tmp_path: Path, kind: str, clients: bool) -> None:

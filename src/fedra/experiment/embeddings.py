@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,16 @@ def _sources(job: Job, split: str) -> tuple[int, Iterator[tuple[int, Examples]]]
     """How many examples there are, and all of them, client by client: one client's are in memory at a time."""
     if split == "train":
         everyone = range(len(job.clients))
-        return sum(map(job.clients.size, everyone)), ((client, job.clients[client]) for client in everyone)
+        return sum(map(job.clients.size, everyone)), ((client, _labelled(job, client)) for client in everyone)
     if job.test is None or not len(job.test):
         raise DataError("the run's data set has no test examples: embed the split 'train'")
     return len(job.test), iter([(0, job.test)])
+
+
+def _labelled(job: Job, client: int) -> Examples:
+    """A client's examples with the federation's labels: where classes belong to clients, each counts its own."""
+    own = job.clients[client]
+    return own if job.owners is None else replace(own, targets=job.owners.holdings[client][own.targets])
 
 
 def check_name(path: Path) -> None:
