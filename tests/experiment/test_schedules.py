@@ -39,7 +39,7 @@ def test_lr_decay_stays_as_it_was() -> None:
 
 def test_the_resolved_configuration_holds_every_default_and_reads_back() -> None:
     config = resolved(read({"local": {"schedule": "step"}}))
-    assert config.local.schedule == {"name": "step", "milestones": (0.5, 0.75), "gamma": 0.1}
+    assert config.local.schedule == {"name": "step", "milestones": [0.5, 0.75], "gamma": 0.1}
     assert resolved(Config()).local.schedule == {"name": "constant"}
     path = read(tiny_toml(write(config)))
     assert write(resolved(path)) == write(config)
