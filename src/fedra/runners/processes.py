@@ -29,6 +29,7 @@ from fedra.core.tree import Params, Tree, size_in_bytes
 from fedra.errors import RunError
 from fedra.runners.base import Result, Runner, threads
 from fedra.runners.handover import Line, common_memory
+from fedra.runners.pages import keep_freed_memory
 from fedra.runners.tasks import PATIENCE, Evaluate, Task, Train, answer, evaluations
 
 ROOM = 2
@@ -236,6 +237,7 @@ def _work(line: Line, inherited: list[Connection], job: Job, models: Models, thr
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the parent's handler
+    keep_freed_memory()
     with threads(thread_count):
         while True:
             try:

@@ -27,6 +27,7 @@ from fedra.core.tree import Tree
 from fedra.errors import ConfigError, RunError
 from fedra.runners.base import Done, Evaluation, Result, Runner
 from fedra.runners.packing import Packed, pack, unpack
+from fedra.runners.pages import keep_freed_memory
 from fedra.runners.processes import default_workers
 from fedra.runners.tasks import PATIENCE, Task, Train, answer, evaluations
 
@@ -45,6 +46,7 @@ class Worker:
 
     def __init__(self, threads: int, path: list[str]) -> None:
         torch.set_num_threads(threads)
+        keep_freed_memory()
         sys.path += [place for place in path if place not in sys.path]  # modules of the user's own
         self._job: Job | None = None
 
