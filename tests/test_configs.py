@@ -10,8 +10,9 @@ import pytest
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
 from fedra.errors import ConfigError
-from fedra.experiment.config import Config, Named
+from fedra.experiment.config import Config
 from fedra.experiment.naming import build_algorithm, build_schedule
+from fedra.experiment.sections import Named
 from fedra.experiment.sweep import Point, expand, read_grid
 from fedra.models import MODELS
 from fedra.registry import Registry

@@ -11,7 +11,8 @@ from _generator.markdown import NOTICE, fields_table, kind, prose, table, value
 from fedra.core.rates import SCHEDULES
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
-from fedra.experiment.config import Config, Sweep
+from fedra.experiment.config import Config
+from fedra.experiment.sections import Sweep
 from fedra.models import MODELS
 from fedra.registry import Registry, fields
 from fedra.runners import RUNNERS

@@ -184,6 +184,14 @@ def test_the_resolved_file_runs_to_the_same_bits(tmp_path: Path, sections: dict[
     assert (tmp_path / "first" / "config.toml").read_text() == (tmp_path / "again" / "config.toml").read_text()
 
 
+def test_owners_that_the_data_name_are_not_put_together_unless_asked() -> None:
+    data = {**tiny.TINY["data"], "groups": 13}
+    by_default = read(tiny.table(data=data, partition={"name": "natural"}))
+    merged = read(tiny.table(data=data, partition={"name": "natural", "clients": 4}))
+    assert by_default.partition.clients is None
+    assert merged.partition.clients == 4
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [

@@ -29,9 +29,7 @@ def run(
         raise ConfigError("give either a CONFIG to run or --resume DIR to continue a run")
     from fedra.experiment import config as configuration
     from fedra.experiment import run as experiment
-    from fedra.runners.pages import keep_freed_memory
 
-    keep_freed_memory()
     console = Console()
     if resume is not None:
         if overrides:
@@ -64,9 +62,7 @@ def sweep(
     from rich.console import Console
 
     from fedra.experiment import sweep as experiment
-    from fedra.runners.pages import keep_freed_memory
 
-    keep_freed_memory()
     folder = out or Path("runs") / f"{'stdin' if config == '-' else Path(config).stem}-sweep"
     experiment.sweep(config, grid or [], seeds, folder, Console())
 

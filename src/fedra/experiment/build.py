@@ -24,7 +24,7 @@ from fedra.data.clients import LocalLabels, OwnClients, PooledClients
 from fedra.data.partition import PARTITIONS, split
 from fedra.errors import ConfigError
 from fedra.evaluation.personalised import personal_job, refuse_untestable
-from fedra.experiment import config as configuration
+from fedra.experiment import sections
 from fedra.experiment.centralised import is_centralised, together, without_federation
 from fedra.experiment.clients_judge import ClientsJudge
 from fedra.experiment.cohort import CohortRule
@@ -43,7 +43,7 @@ class Built:
 
     job: Job
     dataset: Dataset
-    protocol: configuration.Protocol
+    protocol: sections.Protocol
     judge: Judge
 
 
@@ -83,7 +83,7 @@ def build(config: Config) -> Built:
 
 
 def build_judge(
-    config: Config, protocol: configuration.Protocol, dataset: Dataset, transform: Transform, parts: Sequence[Any]
+    config: Config, protocol: sections.Protocol, dataset: Dataset, transform: Transform, parts: Sequence[Any]
 ) -> Judge:
     """The judge of a chosen protocol; `parts` are the clients' rows of the training examples."""
     if protocol == "verification":
@@ -94,7 +94,7 @@ def build_judge(
     return ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
 
 
-def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, protocol: configuration.Protocol) -> None:
+def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, protocol: sections.Protocol) -> None:
     """Figures that count right answers need somebody to count them, and images of the classes to count them on."""
     if config.diagnostics.classes and protocol != "classification":
         raise ConfigError(
@@ -116,7 +116,7 @@ def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
     return replace(job, clients=local, owners=local.owners)
 
 
-def build_public(section: configuration.Public, dataset: Dataset, transform: Transform) -> Public:
+def build_public(section: sections.Public, dataset: Dataset, transform: Transform) -> Public:
     """The public examples, which show nobody of the clients' people."""
     public = load(section.name, **section.settings)
     if public.shape != dataset.shape or public.train.inputs.dtype != dataset.train.inputs.dtype:
@@ -144,7 +144,7 @@ def _first_images(dataset: Dataset) -> dict[str, bytes]:
     }
 
 
-def local_training(section: configuration.Local, rounds: int) -> LocalTraining:
+def local_training(section: sections.Local, rounds: int) -> LocalTraining:
     """How a client trains in a run of so many rounds."""
     if section.lr_decay != 1 and section.schedule not in ("constant", {"name": "constant"}):
         raise ConfigError(
@@ -238,24 +238,24 @@ def settled(config: Config, job: Job) -> Config:
     cohort = CohortRule(config.cohort.fraction).size(len(job.clients))
     choice = choose(job, cohort, **config.runner.settings, also=also)
     settings = with_defaults(RUNNERS[choice.runner], choice.settings)
-    return config.model_copy(update={"runner": configuration.Runner(name=choice.runner, auto=str(choice), **settings)})
+    return config.model_copy(update={"runner": sections.Runner(name=choice.runner, auto=str(choice), **settings)})
 
 
 def resolved(config: Config) -> Config:
     """The configuration with the defaults of everything it names written out, after a check of every name and field."""
     config = without_federation(config)
     build_algorithm(config.algorithm)
-    sections = {"algorithm": written_out(config.algorithm)}
+    told = {"algorithm": written_out(config.algorithm)}
     registries = {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "runner": RUNNERS}
     for name, registry in registries.items():
-        section: configuration.Named = getattr(config, name)
+        section: sections.Named = getattr(config, name)
         registry.settings(section.name, section.settings)
-        sections[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
+        told[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
     if config.public is not None:
         own = DATASETS.settings(config.public.name, config.public.settings)
-        sections["public"] = {"name": config.public.name, **with_defaults(DATASETS[config.public.name], own)}
-    sections["local"] = {**config.local.model_dump(), "schedule": written_schedule(config.local.schedule)}
-    return Config.model_validate({**config.model_dump(), **sections})
+        told["public"] = {"name": config.public.name, **with_defaults(DATASETS[config.public.name], own)}
+    told["local"] = {**config.local.model_dump(), "schedule": written_schedule(config.local.schedule)}
+    return Config.model_validate({**config.model_dump(), **told})
 
 
 def marked(config: Config) -> Config:

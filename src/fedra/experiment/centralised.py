@@ -8,7 +8,8 @@ from typing import Any
 
 from fedra.core.job import Job
 from fedra.data.clients import OwnClients, PooledClients
-from fedra.experiment.config import Cohort, Config, Diagnostics, Faults
+from fedra.experiment.config import Config
+from fedra.experiment.sections import Cohort, Diagnostics, Faults
 from fedra.runners import Runner
 from fedra.runners.centralised import CentralisedRunner, refuse_federated_parts
 

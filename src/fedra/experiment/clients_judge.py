@@ -14,9 +14,9 @@ from fedra.core.model import Model, Weights
 from fedra.data import Dataset
 from fedra.errors import DataError, RunFailed
 from fedra.evaluation.faces.devices import Device, Found, Recognition, draw_devices, search
-from fedra.experiment.config import Evaluation
 from fedra.experiment.face_protocols import directed
 from fedra.experiment.judge import Verdict
+from fedra.experiment.sections import Evaluation
 from fedra.runners.base import Runner
 
 

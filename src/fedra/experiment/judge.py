@@ -16,8 +16,8 @@ from fedra.core.model import Weights
 from fedra.data import Dataset
 from fedra.errors import ConfigError, DataError, RunFailed
 from fedra.evaluation.faces import Scores, verify
-from fedra.experiment.config import Protocol
 from fedra.experiment.face_protocols import directed
+from fedra.experiment.sections import Protocol
 from fedra.runners.base import Evaluation, Runner
 
 

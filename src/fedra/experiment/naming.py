@@ -14,7 +14,7 @@ from fedra.core.algorithm import Algorithm
 from fedra.core.part import KNOWN, Part
 from fedra.core.rates import SCHEDULES, RateSchedule
 from fedra.errors import ConfigError, FedraError, nearest
-from fedra.experiment import config as configuration
+from fedra.experiment import sections
 from fedra.experiment.overrides import parse_value
 from fedra.losses import LOSSES
 from fedra.losses.base import AngularLoss
@@ -24,7 +24,7 @@ NAMED_PART = "a part is given by its name, such as { name = 'proximal', mu = 0.1
 NAMED_SCHEDULE = "a schedule is given by its name, such as { name = 'cosine', warmup = 5 }"
 
 
-def build_algorithm(section: configuration.Algorithm) -> Algorithm:
+def build_algorithm(section: sections.Algorithm) -> Algorithm:
     """The algorithm with all its parts."""
     algorithm = _algorithm(section.name, section.settings)
     for extra in section.plus:
@@ -142,7 +142,7 @@ def _settings(value: str | Mapping[str, Any]) -> dict[str, Any]:
     return {} if isinstance(value, str) else {key: item for key, item in value.items() if key != "name"}
 
 
-def written_out(section: configuration.Algorithm) -> dict[str, Any]:
+def written_out(section: sections.Algorithm) -> dict[str, Any]:
     """The [algorithm] section with every default of its recipe and of all parts, so that defaults may change later."""
     plus = [_full(extra) for extra in section.plus]
     return {"name": section.name, "plus": plus, **with_defaults(_recipe(section.name), section.settings)}

@@ -12,12 +12,14 @@ from fedra.core.job import Job, run_client
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
 from fedra.runners.base import Done, Evaluation, Result, Runner, threads
+from fedra.runners.pages import keep_freed_memory
 
 
 class SequentialRunner:
     """See `sequential`."""
 
     def __init__(self, job: Job, threads: int) -> None:
+        keep_freed_memory()
         self._job = job
         self._threads = threads
 
