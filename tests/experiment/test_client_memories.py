@@ -1,142 +1,33 @@
-"""What clients remember: the same bits wherever it lies, and no more of it in RAM than is allowed."""
+"""What clients remember over a run: the same bits wherever it lies."""
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import shutil
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 import fedra
 import tiny
 import toy
 from fedra.algorithms import ENTRIES, moon
 from fedra.core.part import Sharing
-from fedra.core.tree import Tree, flatten
+from fedra.core.tree import flatten
 from fedra.errors import RunFailed
 from fedra.experiment import run as experiment
 from fedra.experiment.checkpoint import Checkpoint
 from fedra.experiment.cohort import CohortRule
-from fedra.experiment.memory import ClientFiles, Damaged, Memories, files, pack
-from fedra.experiment.memory.packing import decode, encode
+from fedra.experiment.memory import ClientFiles, Memories
 from fedra.experiment.plan import Plan, State
 from fedra.experiment.training import rounds
 from fedra.parts.personalise import FineTune
-from tiny import call, mistake
+from remembering import config, longer, manifest_of, settle
 
 pytestmark = pytest.mark.usefixtures("without_curves")
-SIZE = 1024
-MB = SIZE / 2**20
-"""One client's memory, in the unit of `ram`."""
-
-
-def config(**sections: Any) -> dict[str, Any]:
-    return tiny.table(**{"rounds": 5, "algorithm": {"name": "moon"}, "cohort": {"fraction": 0.5}, **sections})
-
-
-def memory(value: float) -> Tree:
-    return {"part": {"w": torch.full((SIZE // 4,), float(value))}}
-
-
-def value_of(tree: Tree) -> float:
-    return float(tree["part"]["w"][0]) if tree else 0.0
-
-
-def filled(tmp_path: Path, clients: int, ram: float) -> Memories:
-    """A store in which client k remembers k + 1 after round k + 1, with room made in each round."""
-    store = Memories(ClientFiles(tmp_path), ram * MB)
-    for client in range(clients):
-        store.put(client + 1, {client: store.pack(memory(client + 1))})
-        store.expect(())
-    return store
-
-
-def settle(store: Memories) -> None:
-    """Wait for both threads; the writing one may let the reading one go on."""
-    store._writer.wait()
-    store._reader.wait()
-
-
-@pytest.mark.parametrize("ram", [0.0, 0.5, 1.0, 3.0, 100.0])
-def test_what_is_put_is_got_whatever_the_cap(tmp_path: Path, ram: float) -> None:
-    store = filled(tmp_path, 8, ram)
-    settle(store)
-    store.expect(())
-    settle(store)
-    assert store.resident <= ram * SIZE
-    assert [value_of(store.get(client)) for client in range(9)] == [1, 2, 3, 4, 5, 6, 7, 8, 0]
-    assert list(store) == list(range(8))
-    assert len(list(tmp_path.rglob("*.safetensors"))) == max(8 - int(ram), 0)
-    store.close()
-
-
-def test_the_least_recently_used_leave_first(tmp_path: Path) -> None:
-    store = filled(tmp_path, 3, 3.0)
-    store.get(0)
-    store.put(9, {5: pack(memory(9))})
-    store.expect(())
-    settle(store)
-    assert [path.name[:7] for path in tmp_path.rglob("*.safetensors")] == ["0000001"]
-
-
-def test_the_expected_are_read_ahead_and_leave_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = filled(tmp_path, 8, 4.0)
-    settle(store)
-    store.expect([1, 0])
-    settle(store)
-    read = files.read_packed
-    monkeypatch.setattr(files, "read_packed", lambda *_: pytest.fail("it was not read ahead"))
-    assert (value_of(store.get(1)), value_of(store.get(0))) == (2, 1)
-    monkeypatch.setattr(files, "read_packed", read)
-    assert store.resident <= 4 * SIZE
-    store.expect(range(8))
-    settle(store)
-    assert store.resident <= 4 * SIZE, "reading ahead keeps to the cap"
-    assert [value_of(store.get(client)) for client in range(8)] == [1, 2, 3, 4, 5, 6, 7, 8]
-    store.close()
-
-
-def test_a_client_that_trains_while_its_old_file_is_read_keeps_the_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = filled(tmp_path, 4, 2.0)
-    settle(store)
-    real, gate, begun = files.read_packed, threading.Event(), threading.Event()
-
-    def slow(path: Path, digest: str) -> Any:
-        begun.set()
-        assert gate.wait(30)
-        return real(path, digest)
-
-    monkeypatch.setattr(files, "read_packed", slow)
-    store.expect([0])
-    assert begun.wait(30)
-    store.put(9, {0: pack(memory(99))})
-    gate.set()
-    settle(store)
-    assert value_of(store.get(0)) == 99
-    store.close()
-
-
-def test_without_a_folder_the_overflow_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    store = Memories(ram=0)
-    for round in range(1, 4):
-        store.put(round, {0: pack(memory(round)), 1: pack(memory(-round))})
-        store.expect(())
-        settle(store)
-    assert (value_of(store.get(0)), value_of(store.get(1))) == (3, -3)
-    assert len(list(tmp_path.rglob("*.safetensors"))) == 2, "older files go at once"
-    store.close()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", ["finished", "failed"])
@@ -168,35 +59,6 @@ def _eagerly(make_room: Any) -> Any:
     return eager
 
 
-def test_precision_rounds_vectors_and_nothing_else() -> None:
-    values = {"a": torch.tensor([1 / 3]), "b": {"n": torch.tensor(1 / 3), "k": torch.tensor([7])}}
-    values["d"] = torch.tensor([1 / 3], dtype=torch.float64)
-    for name, kind in (("float16", torch.float16), ("bfloat16", torch.bfloat16)):
-        kept = pack(values, name)  # type: ignore[arg-type]
-        for found in (flatten(kept.tree()), flatten(decode(encode(kept)).tree())):
-            assert list(found) == ["a", "b|n", "b|k", "d"]
-            assert torch.equal(found["a"], values["a"].to(kind).float())
-            assert torch.equal(found["d"], values["d"].to(kind).double())
-            assert torch.equal(found["b|n"], values["b"]["n"])
-            assert torch.equal(found["b|k"], values["b"]["k"])
-    assert pack(values, "float16").nbytes == 2 + 4 + 8 + 2
-    assert torch.equal(flatten(pack(values).tree())["d"], values["d"])
-
-
-def test_a_number_beyond_float16_is_refused() -> None:
-    with pytest.raises(RunFailed, match=r"'part\|w'\) is beyond 65504.*bfloat16"):
-        pack(memory(1e5), "float16")
-    assert value_of(pack(memory(1e5), "bfloat16").tree()) == pytest.approx(1e5, rel=0.01)
-
-
-def test_a_view_does_not_keep_its_storage_and_a_tensor_may_come_twice() -> None:
-    whole = torch.arange(100.0)
-    kept = pack({"part": whole[3:5], "same": whole, "again": whole})
-    assert kept.values["part"].untyped_storage().nbytes() == 8
-    found = decode(encode(kept)).values
-    assert torch.equal(found["same"], found["again"])
-
-
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 def test_equal_bits_for_any_cap_reader_runner_and_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
@@ -208,7 +70,7 @@ def test_equal_bits_for_any_cap_reader_runner_and_after_a_resume(
         assert tiny.record(tmp_path / f"{ram}") == wanted
     half = config(memory={"precision": precision, "ram": 0})
     fedra.run({**half, "rounds": 2}, out=tmp_path / "half")
-    _longer(tmp_path / "half")
+    longer(tmp_path / "half")
     experiment.resume(tmp_path / "half")
     assert tiny.record(tmp_path / "half") == wanted
     workers = config(memory={"precision": precision, "ram": 0}, runner={"name": "processes", "workers": 2})
@@ -223,13 +85,6 @@ def test_precision_changes_the_result(tmp_path: Path) -> None:
     for precision in ("float32", "bfloat16"):
         fedra.run(config(memory={"precision": precision}), out=tmp_path / precision)
     assert tiny.record(tmp_path / "float32")["model"] != tiny.record(tmp_path / "bfloat16")["model"]
-
-
-def _longer(folder: Path) -> None:
-    """A finished run of two rounds becomes a stopped one of five."""
-    (folder / "summary.json").unlink()
-    file = folder / "config.toml"
-    file.write_text(file.read_text().replace("rounds = 2", "rounds = 5"))
 
 
 def test_two_runs_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,13 +177,8 @@ def test_a_stop_at_any_file_operation_while_memories_spill(
     assert ahead or operation == "unlink"
 
 
-def _manifest(checkpoint: Path) -> dict[str, Any]:
-    path = checkpoint / "manifest.json"
-    return json.loads(path.read_text()) if path.exists() else {"round": 0, "clients": {}}
-
-
 def _named(checkpoint: Path) -> set[str]:
-    return {f"{int(client):07d}-{file[0]:06d}" for client, file in _manifest(checkpoint)["clients"].items()}
+    return {f"{int(client):07d}-{file[0]:06d}" for client, file in manifest_of(checkpoint)["clients"].items()}
 
 
 def _present(checkpoint: Path) -> set[str]:
@@ -336,102 +186,7 @@ def _present(checkpoint: Path) -> set[str]:
 
 
 def _is_ahead(checkpoint: Path) -> bool:
-    return any(int(name[-6:]) > _manifest(checkpoint)["round"] for name in _present(checkpoint))
-
-
-def _half(folder: Path, **sections: Any) -> list[Path]:
-    """A run that stopped after two rounds, and its clients' files."""
-    fedra.run({**config(**sections), "rounds": 2}, out=folder)
-    _longer(folder)
-    return sorted(folder.glob("checkpoint/clients/*/*.safetensors"))
-
-
-def test_a_resume_reads_what_it_needs_when_it_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = _half(tmp_path)
-    read: list[Path] = []
-    real = files.read_packed
-    monkeypatch.setattr(files, "read_packed", lambda path, digest: (read.append(path), real(path, digest))[1])
-    state = Checkpoint(tmp_path / "checkpoint").load(_server(tmp_path))
-    assert len(state.memory) == len(held) > 1
-    assert read == []
-    client = next(iter(state.memory))
-    assert state.memory.get(client)
-    assert read == [held[0]]
-
-
-def _server(folder: Path) -> Any:
-    from fedra.experiment.build import build
-    from fedra.experiment.folder import RunFolder
-
-    return State.fresh(build(RunFolder(folder).config()).job).server
-
-
-@pytest.mark.parametrize("harm", ["cut", "flip", "remove", "other"])
-def test_a_damaged_file_restarts_its_client_and_the_run_goes_on(tmp_path: Path, harm: str) -> None:
-    """The same as if the checkpoint had never known the client, but for what is said about it."""
-    victim = _half(tmp_path / "run", cohort={"fraction": 1.0})[0]
-    client = int(victim.name[:7])
-    shutil.copytree(tmp_path / "run", tmp_path / "without")
-    manifest = _manifest(tmp_path / "without" / "checkpoint")
-    del manifest["clients"][str(client)]
-    (tmp_path / "without" / "checkpoint" / "manifest.json").write_text(json.dumps(manifest))
-    experiment.resume(tmp_path / "without")
-    _harm(victim, harm)
-    shown = io.StringIO()
-    experiment.resume(tmp_path / "run", console=Console(file=shown, width=300))
-    found, wanted = tiny.record(tmp_path / "run"), tiny.record(tmp_path / "without")
-    assert found["model"] == wanted["model"]
-    noted = [line for line in tiny.lines(tmp_path / "run" / "clients.jsonl") if "restarted" in line]
-    assert [(line["round"], line["client"]) for line in noted] == [(3, client)]
-    assert str(victim) in noted[0]["restarted"]
-    assert [line.get("restarted") for line in found["metrics"]] == [None, None, 1, None, None]
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["restarted"] == 1
-    assert f"warning: client {client} starts again from the global model: the file '{victim}'" in shown.getvalue()
-    assert "restarted" not in json.loads((tmp_path / "without" / "summary.json").read_text())
-
-
-def _harm(victim: Path, harm: str) -> None:
-    content = victim.read_bytes()
-    if harm == "remove":
-        victim.unlink()
-    elif harm == "other":
-        files.write_packed(victim, pack(memory(1.0)))
-    else:
-        victim.write_bytes(content[:-5] if harm == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
-
-
-def test_a_file_that_is_no_safetensors_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(b"no tensors")
-    with pytest.raises(Damaged, match="is damaged"):
-        files.read_packed(path, files._digest(b"no tensors"))
-
-
-def test_the_doctor_verifies_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    held = _half(tmp_path)
-    code, shown, _ = call(capsys, "doctor", tmp_path)
-    assert code == 0
-    assert f"all is whole in the checkpoint of '{tmp_path}' after round 2" in shown
-    assert f"{len(held)} clients" in shown
-    _harm(held[0], "flip")
-    held[1].unlink()
-    code, shown, told = call(capsys, "doctor", tmp_path)
-    assert code == 1
-    assert told.startswith("fedra: 2 damaged in the checkpoint of")
-    assert told.count("\n") == 1
-    assert f"client {int(held[0].name[:7])}: the file '{held[0]}' is damaged (its checksum differs)" in shown
-    assert f"client {int(held[1].name[:7])}: the file '{held[1]}' cannot be read" in shown
-    server = next(tmp_path.glob("checkpoint/server-*"))
-    _harm(server, "cut")
-    assert "the run cannot be resumed" in call(capsys, "doctor", tmp_path)[1]
-
-
-def test_the_doctor_has_nothing_to_verify(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "holds no run" in mistake(capsys, "doctor", tmp_path)
-    fedra.run(config(), out=tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "checkpoint")
-    code, shown, _ = call(capsys, "doctor", tmp_path / "run")
-    assert (code, "has no checkpoint" in shown) == (0, True)
+    return any(int(name[-6:]) > manifest_of(checkpoint)["round"] for name in _present(checkpoint))
 
 
 @pytest.mark.parametrize("name", sorted(ENTRIES))
