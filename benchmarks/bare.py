@@ -67,8 +67,8 @@ class Cnn(nn.Module):
         self.last = nn.Linear(512, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = F.max_pool2d(F.relu(self.first(images)), 2)
-        maps = F.max_pool2d(F.relu(self.second(maps)), 2)
+        maps = F.relu(F.max_pool2d(self.first(images), 2))
+        maps = F.relu(F.max_pool2d(self.second(maps), 2))
         logits: Tensor = self.last(F.relu(self.wide(maps.flatten(1))))
         return logits
 

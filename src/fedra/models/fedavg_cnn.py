@@ -20,11 +20,11 @@ def fedavg_cnn(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = Fals
     body = nn.Sequential(
         *layers,
         nn.Conv2d(channels, 32, 5, padding=2),
+        nn.MaxPool2d(2),  # before the ReLU, which is the same there, gradient and all, on a quarter of the numbers
         nn.ReLU(),
-        nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
         nn.Linear(64 * (height // 4) * (width // 4), 512),
         nn.ReLU(),
