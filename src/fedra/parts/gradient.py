@@ -61,8 +61,8 @@ class WeightRadius(Radius):
     def _size(self, name: str, weight: Tensor) -> Tensor:
         if name.endswith("bias") and not self.bias_scaling:
             return torch.ones_like(weight)
-        size = weight.detach().abs()
-        return size.add_(self.eta) if self.eta else size
+        # Without eta the sign of w does not matter, in T^2 g as in ||T g||: the same bits, and no copy of the weights.
+        return weight.detach().abs().add_(self.eta) if self.eta else weight.detach()
 
 
 @dataclass(frozen=True)
