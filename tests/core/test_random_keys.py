@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +51,48 @@ def test_the_global_generator_is_left_alone() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
     with scoped_seed(3):
         assert torch.equal(torch.rand(2), first)
+
+
+def test_threads_do_not_draw_from_each_others_seed() -> None:
+    def draws(seed: int) -> list[float]:
+        found = []
+        with scoped_seed(seed):
+            for _ in range(20):
+                found.append(float(torch.rand(())))
+                time.sleep(1e-4)
+        return found
+
+    alone = [draws(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(draws, range(4))) == alone
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_does_not_wait_for_a_thread_that_it_lacks() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with scoped_seed(1):
+            begun.set()
+            end.wait()
+
+    def child() -> None:
+        with scoped_seed(2):
+            torch.rand(())
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait()
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(timeout=30)
+    end.set()
+    thread.join()
+    hung = process.is_alive()
+    process.kill()
+    assert not hung
+    assert process.exitcode == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 30)), min_size=1, max_size=6), st.integers(1, 3))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -48,13 +50,29 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     return mixed ^ mixed >> np.uint64(31)
 
 
+class _Turn:
+    """One thread at a time: torch's own generators are the whole process's."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        if hasattr(os, "register_at_fork"):
+            # A fork has no other threads, and must not wait for one that had its turn.
+            os.register_at_fork(after_in_child=self._anew)
+
+    def _anew(self) -> None:
+        self.lock = threading.RLock()
+
+
+_TURN = _Turn()
+
+
 @contextmanager
 def scoped_seed(seed: int) -> Iterator[None]:
-    """Seed torch's own generators inside the block and restore them after it.
+    """Seed torch's own generators inside the block and restore them after it; other threads' blocks wait.
 
     For code that cannot be handed a generator: weight initialisation and dropout layers.
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
+    with _TURN.lock, torch.random.fork_rng(devices=devices):
         torch.random.manual_seed(seed)
         yield
