@@ -34,7 +34,7 @@ def carried(size: int, what: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("size", [0, 100, 1300, 4096], ids=["no memory", "some", "just enough for one", "ample"])
+@pytest.mark.parametrize("size", [0, 200, 2600, 8192], ids=["no memory", "some", "just enough for one", "ample"])
 def test_a_message_arrives_as_it_was_sent(size: int) -> None:
     sent, found = message(), carried(size, message())
     assert found["words"] == sent["words"]
@@ -43,14 +43,33 @@ def test_a_message_arrives_as_it_was_sent(size: int) -> None:
         assert torch.equal(found["tensors"][name], value)
 
 
+def test_two_messages_on_the_way_do_not_touch_each_other() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    memory = common_memory(8192)
+    sender, reader = Line(ours, memory), Line(theirs, memory)
+    sender.send(torch.ones(500))
+    sender.send(torch.zeros(500))
+    assert torch.equal(reader.receive(), torch.ones(500))
+    assert torch.equal(reader.receive(), torch.zeros(500))
+
+
+def test_a_whisper_is_short_or_not_sent() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    line = Line(ours, common_memory(8192))
+    assert not line.whisper(torch.ones(2000))
+    assert not theirs.poll()
+    assert line.whisper({"client": 3, "few": torch.ones(3)})
+    assert Line(theirs, line.memory).receive()["few"].tolist() == [1, 1, 1]
+
+
 def test_one_tensor_under_two_names_stays_one() -> None:
     value = torch.ones(3)
-    found = carried(4096, {"a": value, "b": value})
+    found = carried(8192, {"a": value, "b": value})
     assert found["a"] is found["b"]
 
 
 def test_what_arrived_may_be_written_to() -> None:
-    found = carried(4096, torch.ones(3))
+    found = carried(8192, torch.ones(3))
     assert found.add_(1).tolist() == [2, 2, 2]
 
 
@@ -59,7 +78,7 @@ def test_nothing_waits_for_the_garbage_collector() -> None:
     gc.disable()
     try:
         sent = torch.ones(3)
-        found = carried(4096, sent)
+        found = carried(8192, sent)
         watched = [weakref.ref(sent), weakref.ref(found)]
         del sent, found
         assert [one() for one in watched] == [None, None]

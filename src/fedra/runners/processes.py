@@ -67,11 +67,12 @@ class Portions:
 
 @dataclass
 class Worker:
-    """One process and our end of the line to it; `task` is what it is doing."""
+    """One process and our end of the line to it; `task` is what it is doing, `next` what it knows it will do then."""
 
     process: Any
     line: Line
     task: Any = None
+    next: Any = None
 
     @property
     def pipe(self) -> Connection:
@@ -92,6 +93,7 @@ class ProcessRunner:
         # Contiguous copies in shared memory: workers arrange them as every runner does.
         self._models = Models(*(Weights(_shared(start.params), _shared(start.buffers)) for _ in range(2)))
         self._test: Portions | None = None
+        self._brief = True  # whether the round's messages are so short that they may be sent ahead
         self._losses: dict[Any, int] = {}
         self._workers: list[Worker] = []
         for _ in range(workers):
@@ -101,6 +103,7 @@ class ProcessRunner:
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
     ) -> Iterator[Result]:
         _publish(origin, self._models.trained)
+        self._brief = True
 
         def message(client: int) -> Train:
             return Train(round, client, received, memory(client))
@@ -145,7 +148,7 @@ class ProcessRunner:
         forked = self._context.get_start_method() == "fork"
         inherited = [ours, *(worker.pipe for worker in self._workers)] if forked else []
         room = ROOM * size_in_bytes(self._models.trained._asdict())
-        memory = common_memory(room) if forked else np.empty(0, np.uint8)
+        memory = common_memory(2 * room) if forked else np.empty(0, np.uint8)
         arguments = (Line(theirs, memory), inherited, self._job, self._models, self._threads)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
         with warnings.catch_warnings():
@@ -182,6 +185,22 @@ class ProcessRunner:
             elif self._test is not None and self._test.waiting:
                 worker.task = self._test.waiting.popleft()
                 self._send(worker, worker.task)
+        self._tell_ahead(waiting, message)
+
+    def _tell_ahead(self, waiting: deque[Any], message: Callable[[Any], Task]) -> None:
+        """Tell busy workers of their next clients: none has to wait for us in between, while we fold an answer.
+
+        Only what a pipe holds is told ahead, and the round's last clients go to whoever is free first.
+        """
+        for worker in self._workers:
+            if len(waiting) <= len(self._workers) or not self._brief:
+                return
+            if worker.next is None:
+                try:
+                    self._brief = worker.line.whisper(message(waiting[0]))
+                except (BrokenPipeError, ConnectionResetError):
+                    continue  # reading its pipe will tell
+                worker.next = waiting.popleft() if self._brief else None
 
     def _send(self, worker: Worker, task: Task) -> None:
         try:
@@ -206,9 +225,11 @@ class ProcessRunner:
                     f"{PATIENCE} worker processes died while running client or task {task}: the machine may be "
                     "short of memory; use fewer workers or runner.name = 'sequential' to see the cause"
                 ) from None
+            if worker.next is not None:
+                waiting.appendleft(worker.next)
             (tested.waiting if tested else waiting).appendleft(task)
             return
-        worker.task = None
+        worker.task, worker.next = worker.next, None
         if isinstance(outcome, BaseException):
             raise outcome
         self._losses.pop(task, None)
