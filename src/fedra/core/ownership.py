@@ -28,12 +28,13 @@ class Owners:
     def related(self, anchors: Tensor, columns: Tensor | None) -> Tensor:
         """(anchors, columns): whether the classes have an owner in common; None stands for all classes."""
         where = self._group_of[anchors.cpu()]
-        mask = torch.zeros(len(anchors), self.classes, dtype=torch.bool)
+        shown = torch.arange(self.classes) if columns is None else columns.cpu()
+        place = torch.full((self.classes,), -1).index_copy(0, shown, torch.arange(len(shown)))
+        mask = torch.zeros(len(anchors), len(shown), dtype=torch.bool)
         for number in set(where.tolist()):
-            lines = (where == number).nonzero()[:, 0]
-            mask[lines[:, None], self._groups[number][1]] = True
-        mask = mask.to(anchors.device)
-        return mask if columns is None else mask[:, columns]
+            lines, related = (where == number).nonzero()[:, 0], place[self._groups[number][1]]
+            mask[lines[:, None], related[related >= 0]] = True
+        return mask.to(anchors.device)
 
     def among(self, kept: Tensor) -> Owners:
         """The owners of some classes, numbered anew in their order."""

@@ -23,7 +23,7 @@ from fedra.core.part import Part, ServerRule
 from fedra.core.random import generator
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Population, Server
-from fedra.errors import ConfigError
+from fedra.errors import ConfigError, FedraError
 from fedra.losses.base import ScaledLoss
 from fedra.registry import Positive, Strength
 
@@ -47,6 +47,9 @@ class Penalty(Part, abstract=True):
     def gradient(self, rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Tensor:
         """The gradient of the penalty with respect to all rows."""
         raise TypeError(f"{type(self).__name__} must define gradient")
+
+    def refuse_margins(self) -> None:
+        """Refuse a margin that has no meaning between class embeddings."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class CrossClientSoftmax(Penalty):
             anchors = unit[block.anchors]
             others = unit if block.columns is None else unit[block.columns]
             # The positive stands apart from the block, so that it is there whatever columns were drawn.
-            own = self._own_logit(anchors)
+            own = self._own_logit(anchors, draw)
             powers = (anchors @ others.T).mul_(self._scale).masked_fill_(block.related, -torch.inf)
             largest = torch.maximum(powers.amax(dim=1), own)
             powers.sub_(largest[:, None]).exp_()
@@ -89,13 +92,34 @@ class CrossClientSoftmax(Penalty):
     def _scale(self) -> float:
         return 1.0 if self.margin is None else self.scale or self.margin.scale
 
-    def _own_logit(self, anchors: Tensor) -> Tensor:
+    def refuse_margins(self) -> None:
+        if self.margin is None:
+            return
+        try:
+            own, other = self._powers(1, generator(0, self.name), other=0.5)[0].tolist()
+        except (FedraError, ValueError) as error:
+            reason = str(error).partition(":")[0]
+        else:
+            reason = f"it makes {other:.2f} of a row's cosine of 0.5 with another"
+            if abs(other - 0.5) < 1e-6 and own <= 1:
+                return
+        raise ConfigError(
+            f"the server cannot correct class embeddings with the margin '{type(self.margin).__name__}' ({reason}), "
+            "because there a margin lies on a row's likeness to itself alone: take cosface or arcface"
+        )
+
+    def _own_logit(self, anchors: Tensor, draw: torch.Generator) -> Tensor:
         """What stands in the place of the true class: W_a W'_a, or the margin's logit at an angle of zero."""
         if self.margin is None:
             return anchors.square().sum(dim=1)
-        alike = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-        at_zero = self.margin.logits(alike, torch.tensor([0]))[0, 0] / self.margin.scale
-        return anchors.new_full((len(anchors),), self._scale * float(at_zero))
+        return (self._powers(len(anchors), draw)[:, 0] * self._scale).to(anchors)
+
+    def _powers(self, count: int, draw: torch.Generator, other: float = 0.0) -> Tensor:
+        """(count, 2): what the margin, drawn for each where it is random, makes of likenesses of 1 and of `other`."""
+        assert self.margin is not None, "there is no margin"
+        alike = torch.tensor([[1.0, other]], dtype=torch.float64).repeat(count, 1)
+        own = torch.zeros(count, dtype=torch.int64)
+        return self.margin.logits(alike, own, generator=draw) / self.margin.scale
 
 
 @dataclass(frozen=True)
@@ -173,6 +197,7 @@ class SpreadOut(ServerRule):
                 f"spread-out moves the class embeddings '{self.rows}', which this algorithm does not give to classes: "
                 "begin with fedpe, or set sharing.owned"
             )
+        self.penalty.refuse_margins()
 
     def init_server(self, weights: Weights) -> Tree:
         return {"rounds": next(iter(weights.params.values())).new_zeros(1)}
@@ -183,6 +208,8 @@ class SpreadOut(ServerRule):
         rows, owners = server.weights.params[self.rows], population.owners
         if self.active_only:
             moved = (rows != before.weights.params[self.rows]).any(dim=1).nonzero()[:, 0]
+            if not len(moved):
+                return server.with_memory(self.name, {"rounds": done + 1})
             rows, owners = rows[moved], owners.among(moved)
         draw = generator(population.seed, self.name, int(done))
         for _ in range(self.steps):
