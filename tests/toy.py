@@ -51,6 +51,12 @@ def mlp(dtype: torch.dtype = torch.float64) -> Net:
         return Net(nn.Sequential(nn.Linear(5, 6), nn.Tanh()), nn.Linear(6, CLASSES)).to(dtype)
 
 
+def forgetful(dtype: torch.dtype = torch.float64) -> Net:
+    """An MLP with dropout, which draws at every pass."""
+    net = mlp(dtype)
+    return Net(nn.Sequential(net.body, nn.Dropout(0.5)), net.head)
+
+
 def conv(dtype: torch.dtype = torch.float64, track: bool = True, channels: int = 1) -> Net:
     """A convolution with batch normalisation, whose running statistics are tracked or not."""
     with scoped_seed(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png")
 """What pictures can be written as."""
+LONGEST = 128
+"""Bytes of the longest file name that a temporary name repeats; most file systems end at 255."""
 
 
 def write_atomically(path: Path, data: bytes, lasting: bool = True) -> None:
@@ -20,7 +23,7 @@ def write_atomically(path: Path, data: bytes, lasting: bool = True) -> None:
 
     Without `lasting` the disk may take its time, and a power cut may leave a part.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{_short(path)}.{os.getpid()}.tmp")
     with open(temporary, "wb") as file:
         file.write(data)
         file.flush()
@@ -38,8 +41,14 @@ def save_figure(figure: Figure, path: Path) -> None:
     if kind not in FORMATS:
         raise ConfigError(f"a picture cannot be drawn into '{path}': end its name with .svg or .png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{_short(path)}.{os.getpid()}.tmp")
     FigureCanvasAgg(figure)
     with rc_context({"svg.hashsalt": "fedra"}):
         figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     os.replace(temporary, path)
+
+
+def _short(path: Path) -> str:
+    """A name that leaves room for an ending: the file's own, by which leftovers are found, or its hash."""
+    name = os.fsencode(path.name)
+    return path.name if len(name) <= LONGEST else hashlib.sha256(name).hexdigest()[:32]

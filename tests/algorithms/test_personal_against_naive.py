@@ -78,7 +78,7 @@ def owned(algorithm: Algorithm, runner: str = "sequential") -> tuple[Params, dic
     found = own_models(
         work, RUNNERS[runner], history.server, lambda k: history.memory.get(k, {}), len(COHORTS), (0, 1, 2)
     )
-    return history.params, {client: weights.params for client, weights in found}
+    return history.params, {client: weights.params for client, weights in found if weights is not None}
 
 
 def params_of(net: nn.Module) -> Params:

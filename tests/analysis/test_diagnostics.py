@@ -18,6 +18,7 @@ from fedra.core.batches import Examples, Schedule
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model, Weights
+from fedra.core.part import Sharing
 from fedra.core.view import Server, Upload
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError
@@ -117,6 +118,23 @@ def test_preservation_needs_a_test_set() -> None:
         observers(False, True, False, replace(toy.job(fedavg()), test=None))
 
 
+@pytest.mark.parametrize(
+    ("sharing", "kept"),
+    [(Sharing(private=("head.",)), "'head.'"), (Sharing(owned=("head.",)), "'head.'"), (Sharing(("",)), "every layer")],
+)
+def test_preservation_needs_layers_that_are_averaged(sharing: Sharing, kept: str) -> None:
+    work = toy.job(fedavg().plus(sharing))
+    with pytest.raises(ConfigError, match=f"preservation .* leaves {kept} to the clients"):
+        observers(False, True, False, work)
+    assert observers(True, False, True, work)
+    assert observers(False, True, False, toy.job(fedavg().plus(Sharing(frozen=("head.",)))))
+
+
+def test_clients_that_send_nothing_have_no_distance() -> None:
+    found = fedra.run(tiny.table(rounds=1, algorithm={"name": "local-only"}, diagnostics={"divergence": True}))
+    assert found.metrics[0]["global_local_distance"] == found.metrics[0]["local_local_distance"] == 0
+
+
 FIGURES = {
     "classes": ({"class_accuracy", "forgetting"}, set()),
     "preservation": (
@@ -184,11 +202,6 @@ def test_running_statistics_are_untouched_by_the_diagnosis() -> None:
 
 
 def test_dropout_is_untouched_by_the_diagnosis() -> None:
-    def module() -> toy.Net:
-        net = toy.mlp()
-        net.body.append(torch.nn.Dropout(0.5))  # type: ignore[operator,union-attr]
-        return net
-
-    plain = toy.run(toy.job(fedavg(), module()))
-    told = toy.run(with_proximal_diagnostics(toy.job(fedavg(), module())))
+    plain = toy.run(toy.job(fedavg(), toy.forgetful()))
+    told = toy.run(with_proximal_diagnostics(toy.job(fedavg(), toy.forgetful())))
     assert toy.same_bits(plain.params, told.params)

@@ -22,6 +22,7 @@ from fedra.core.tree import Params, Tree, flatten, select, unflatten
 from fedra.core.view import Server
 from fedra.parts.objective import ModelContrast, Proximal
 from fedra.parts.subject import IntraSubject
+from fedra.parts.twin import Twin
 from fedra.runners import RUNNERS
 
 NAMES = tuple(ENTRIES)
@@ -101,6 +102,14 @@ def test_is_fedavg_at_zero_strength(name: str) -> None:
 def test_is_not_fedavg_otherwise(name: str) -> None:
     plain = reference("fedavg").params
     assert toy.distance(select(reference(name).params, plain), plain) > 1e-6
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(made(name).personalise, Twin)])
+def test_a_twin_only_looks_on(name: str) -> None:
+    """Its passes do not even move the stream that the model's dropout draws from."""
+    both = (made(name), replace(made(name), personalise=None))
+    found, alone = (toy.run(toy.job(one, toy.forgetful(torch.float32)), LATECOMER) for one in both)
+    assert toy.same_bits(found.params, alone.params)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -48,6 +48,7 @@ def test_sums_differences_and_multiples(values: Params, factor: float) -> None:
 def test_lengths_and_inner_products(values: Params) -> None:
     whole = torch.cat(list(values.values()))
     assert torch.allclose(tree.norm(values), whole.norm())
+    assert float(tree.norm({})) == 0
     assert torch.allclose(tree.dot(values, values), whole.dot(whole))
 
 

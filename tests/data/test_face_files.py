@@ -231,8 +231,9 @@ def test_damaged_record_sets(tmp_path: Path) -> None:
     rec.write_bytes(whole)
     (tmp_path / "casia" / "property").write_text("1,32,32")
     refused("has the identity 1 where its property file promises 1")
-    (tmp_path / "casia" / "property").write_text("two people")
-    refused("is no 'identities,height,width' line")
+    for text in ("two people", "9" * 5000 + ",32,32"):
+        (tmp_path / "casia" / "property").write_text(text)
+        refused("is no 'identities,height,width' line")
     with pytest.raises(DataError, match=r"nobody in .* has 9 images"):
         load("record-faces", root=tmp_path, path="casia", least=9)
 
@@ -245,6 +246,10 @@ def test_records_of_wrong_identities(tmp_path: Path) -> None:
     write_records(tmp_path / "b", {0: header(9, 3), 1: one})
     with pytest.raises(DataError, match=r"record 0: .* is no range of records"):
         load("record-faces", root=tmp_path, path="b", size=32)
+    for number, (first, span) in enumerate([((2, 3), (1, 1e5)), ((2, 1e5), (1, 2)), ((2, 3), (1, 4))]):
+        write_records(tmp_path / f"far{number}", {0: header(*first), 1: one, 2: header(*span)})
+        with pytest.raises(DataError, match=rf"record {2 * (number != 1)}: .* is no range of records"):
+            load("record-faces", root=tmp_path, path=f"far{number}", size=32)
     write_records(tmp_path / "c", {1: header(-1) + picture()[1]})
     with pytest.raises(DataError, match=r"record 1: its label -1.0 is no identity"):
         load("record-faces", root=tmp_path, path="c", size=32)
@@ -282,6 +287,7 @@ def test_celeba_by_identity(tmp_path: Path) -> None:
         ("", "is empty"),
         ("1.jpg\n", "line 1: '1.jpg' is no image and identity"),
         ("a 1\nb 2\na 1\n", "line 3: .* twice"),
+        ("a " + "9" * 5000, "line 1: 'a 9{58}' is no image and identity"),
     ],
 )
 def test_damaged_celeba_lists(tmp_path: Path, text: str, told: str) -> None:
@@ -315,6 +321,7 @@ def test_ijb_lists(tmp_path: Path) -> None:
     [
         (read_template_media, "1.jpg 1\n", "line 1: 2 words where 3 are wanted"),
         (read_template_media, "1.jpg one 1\n", "a word where a number is wanted"),
+        (read_template_media, "1.jpg 1 99999999999999999999\n", "a word where a number is wanted"),
         (read_template_media, "", "is empty"),
         (read_template_pairs, "", "it is empty"),
         (read_template_pairs, "1 2 0\n1 2 3\n", "line 2: the label is 3, not 0 or 1"),
@@ -323,6 +330,7 @@ def test_ijb_lists(tmp_path: Path) -> None:
         (read_subjects, "TEMPLATE,SUBJECT_ID\n1,2\n", "no column 'TEMPLATE_ID'"),
         (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,2\n1,3\n", "gives template 1 to two subjects"),
         (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,\n", "a word where a number is wanted"),
+        (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,99999999999999999999\n", "a word where a number is wanted"),
         (read_points, "1.jpg 1 2 3\n", "line 1: 4 words where 12 are wanted"),
     ],
 )

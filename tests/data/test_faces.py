@@ -293,6 +293,9 @@ def test_a_damaged_list_of_people(tmp_path: Path, text: str, told: str) -> None:
         ("1\nAnn\t1\t2\nAnn\t1\t2\n", "line 3: .* two names, each with a number are wanted"),
         ("1\nAnn\t1\tx\nAnn\t1\tBob\t1\n", "line 2: 'x' stands where a number"),
         ("1\nAnn\t1\t1\nAnn\t1\tBob\t1\n", "an image with itself"),
+        ("10 300 7\n", "line 1: '10 300 7' stands where the numbers of folds and of pairs are wanted"),
+        ("9" * 5000 + " 1\n", "line 1: '9{60}' stands where a number"),
+        ("1\nAnn\t" + "9" * 5000 + "\t2\nAnn\t1\tBob\t1\n", "line 2: '9{60}' stands where a number"),
         ("1\nAnn\t1\t2\nAnn\t1\tAnn\t2\n", "pairs one person as two"),
     ],
 )

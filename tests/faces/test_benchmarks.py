@@ -18,7 +18,8 @@ from fedra.data.faces.megaface import is_megaface, read_megaface
 from fedra.errors import ConfigError, DataError
 from fedra.evaluation.faces import write_feature
 from fedra.experiment import run
-from fedra.faces.ijb import IjbFolder, evaluate_ijb, is_ijb
+from fedra.faces.ijb import evaluate_ijb
+from fedra.faces.ijb_lists import IjbFolder, is_ijb
 from fedra.faces.landmarks import TEMPLATE
 from fedra.faces.megaface import evaluate_megaface
 from fedra.models import Embedder
@@ -181,10 +182,10 @@ def test_a_damaged_image_is_left_out_and_told(ijb: Path, tmp_path: Path, capsys:
     (folder / "loose_crop" / "5.jpg").unlink()
     found = evaluate_ijb(embedder(), folder, console=Console(width=500))
     assert found.outcomes["verification"].figures["unreadable"] == 2
-    assert "2 of 36 images cannot be read and are left out: the photograph" in capsys.readouterr().out
+    assert "2 of 36 images cannot be used and are left out: the photograph" in capsys.readouterr().out
     for path in (folder / "loose_crop").iterdir():
         path.unlink()
-    with pytest.raises(DataError, match=r"IJBC: no image can be read, such as: the photograph .* check the file"):
+    with pytest.raises(DataError, match=r"IJBC: no image can be used, such as: the photograph .* check the file"):
         evaluate_ijb(embedder(), folder)
 
 
@@ -252,7 +253,7 @@ def test_mistakes_with_megaface(megaface_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "megaface_lst").write_text("a/b/c.png\n")
     with pytest.raises(DataError, match=r"'alone.png' .* lies in no folder"):
         evaluate_megaface(embedder(), tmp_path)
-    (tmp_path / "facescrub_lst").write_text("A/one.png\n")
+    (tmp_path / "facescrub_lst").write_text("A/one.png\nA/two.png\n")
     with pytest.raises(DataError, match="put the aligned images of facescrub_lst there"):
         evaluate_megaface(embedder(), tmp_path)
     (tmp_path / "facescrub_lst").write_text("\n")

@@ -136,6 +136,35 @@ def test_damaged_and_foreign_files_are_told(tmp_path: Path) -> None:
         gallery(1).write(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("names", torch.tensor(list(b"5"), dtype=torch.uint8)),
+        ("names", torch.tensor(list(b"null"), dtype=torch.uint8)),
+        ("names", torch.tensor(list(b'{"a": 1, "b": 2, "c": 3}'), dtype=torch.uint8)),
+        ("names", torch.tensor(list(b"[1, 2, 3]"), dtype=torch.uint8)),
+        ("names", torch.tensor(list(b"[" * 99_999), dtype=torch.uint8)),
+        ("names", torch.zeros(4, dtype=torch.bfloat16)),
+        ("templates", torch.ones(3, 8, dtype=torch.int64)),
+        ("photographs", torch.ones(3)),
+        ("photographs", torch.tensor(3)),
+    ],
+)
+def test_tensors_of_other_kinds_are_told(tmp_path: Path, name: str, value: torch.Tensor) -> None:
+    people = gallery(3)
+    tensors = {
+        "names": torch.tensor(list(b'["a", "b", "c"]'), dtype=torch.uint8),
+        "templates": people.templates,
+        "photographs": people.photographs,
+    }
+    about = {"fedra-gallery": people.about.model_dump_json()}
+    safetensors.torch.save_file(tensors, tmp_path / "g", about)
+    assert Gallery.read(tmp_path / "g").names == ("a", "b", "c")
+    safetensors.torch.save_file(tensors | {name: value}, tmp_path / "g", about)
+    with pytest.raises(DataError, match="damaged"):
+        Gallery.read(tmp_path / "g")
+
+
 def test_a_kill_leaves_the_old_or_the_new_gallery(tmp_path: Path) -> None:
     """Children write galleries of 1, 2, 3 ... people and are killed at any moment: every state is a whole one."""
     path = tmp_path / "g"

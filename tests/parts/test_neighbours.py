@@ -79,6 +79,6 @@ def test_capacity_draws_some_of_the_clients_examples() -> None:
 
 def test_settings_are_checked() -> None:
     assert knn_per(epochs=(0, 5)).personalise.stages == (0, 5)  # type: ignore[union-attr]
-    for wrong in ({"k": 0}, {"share": 1.1}, {"capacity": 0}, {"grid": (2.0,)}, {"epochs": -1}):
+    for wrong in ({"k": 0}, {"share": 1.1}, {"capacity": 0}, {"grid": (2.0,)}, {"epochs": -1}, {"epochs": ()}):
         with pytest.raises(ConfigError, match="nearest-neighbours"):
             knn_per(**wrong)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
-from fedra.parts.neighbours import Epochs, NearestNeighbours, Proportion
+from fedra.parts.neighbours import NearestNeighbours, Proportion, Stages
 from fedra.registry import Positive
 
 
@@ -23,7 +23,7 @@ def knn_per(
     capacity: Annotated[int, Field(ge=1)] | None = None,
     scale: Positive = 1.0,
     mix: Literal["softmax", "logits"] = "softmax",
-    epochs: Epochs | tuple[Epochs, ...] = 0,
+    epochs: Stages = 0,
 ) -> Algorithm:
     """Trains as FedAvg; in the end a client's `k` nearest training examples get a `share` in every answer.
 

@@ -15,6 +15,7 @@ from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.part import GradientFunction, GradientRule, Term
+from fedra.core.random import unmoved
 from fedra.core.tree import Params
 from fedra.core.view import Server, Upload, View
 from fedra.errors import ConfigError
@@ -128,9 +129,7 @@ class ProximalDiagnosis(GradientRule):
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         update = inner(params)
-        device = view.batch.inputs.device
-        # Passes of our own must not move the stream that dropout layers draw from.
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        with unmoved(view.batch.inputs.device):
             proximal = view.gradient([self.term], params)
             loss = view.value(self.term, params)
         with torch.no_grad():
@@ -164,6 +163,13 @@ def observers(
     """The observers that are switched on; `past` are the rounds of a resumed run."""
     if preservation and job.test is None:
         raise ConfigError("diagnostics.preservation needs a test set")
+    own = job.algorithm.sharing.private + job.algorithm.sharing.owned
+    if preservation and own:
+        kept = f"'{own[0]}'" if own[0] else "every layer"
+        raise ConfigError(
+            f"diagnostics.preservation tests local models as they are averaged, and the algorithm leaves {kept} to the "
+            "clients (private or owned): switch it off, or choose an algorithm that averages all layers"
+        )
     best: Tensor | None = None
     for line in past:
         if line.get("class_accuracy"):

@@ -65,7 +65,8 @@ def evaluate(
     from rich.console import Console
 
     from fedra.errors import ConfigError
-    from fedra.experiment.face_evaluation import TEST, check_protocols, evaluate_on, evaluate_run_test
+    from fedra.experiment.evaluation_record import TEST
+    from fedra.experiment.face_evaluation import check_protocols, evaluate_on, evaluate_run_test
 
     chosen, mirrored, aside = check_protocols(protocol or ()), _flip(flip), Console(stderr=True)
     if on == TEST:
@@ -79,7 +80,9 @@ def evaluate(
     else:
         embedder = _embedder(model, network, input, mirrored, device)
         found = evaluate_on(embedder, on, chosen, pairs=pairs, seed=seed, console=aside)
-    path = found.write(out or (model if network is None else model.parent), aside)
+    settings: dict[str, object] = {"flip": mirrored, "pairs": pairs, "seed": seed}
+    settings |= {} if network is None else {"network": network, "input": input}
+    path = found.write(out or (model.parent if model.is_file() else model), aside, model=model, settings=settings)
     if as_json:
         typer.echo(path.read_text(encoding="utf-8"))
         return
@@ -95,7 +98,7 @@ def _benchmark(on: str) -> Path | None:
     """The folder of IJB-B, IJB-C or MegaFace, here or under the data root, if it is one."""
     from fedra.data import data_root
     from fedra.data.faces.megaface import is_megaface
-    from fedra.faces.ijb import is_ijb
+    from fedra.faces.ijb_lists import is_ijb
 
     places = (Path(on).expanduser(), data_root() / on)
     return next((place for place in places if place.is_dir() and (is_ijb(place) or is_megaface(place))), None)
@@ -109,7 +112,8 @@ def _on_benchmark(
     seed: int,
     console: Console,
 ) -> Evaluation:
-    from fedra.faces.ijb import evaluate_ijb, is_ijb
+    from fedra.faces.ijb import evaluate_ijb
+    from fedra.faces.ijb_lists import is_ijb
     from fedra.faces.megaface import evaluate_megaface, is_feature_folder
 
     if is_ijb(folder):

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedra.core import tree
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
+from fedra.core.random import unmoved
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Batch, Trace, View
 
@@ -45,10 +46,11 @@ def portions(view: View, passes: int) -> Iterator[float | Tensor]:
 def aside(view: View, terms: Sequence[Term], weights: Weights) -> tuple[Params, Params]:
     """The gradient of `terms` at weights other than the model's, and their running statistics after the pass.
 
-    The step bears no trace of it.
+    The step bears no trace of it, and dropout layers draw afterwards what they would have drawn without it.
     """
     other = replace(view, buffers=weights.buffers, trace=Trace(), _kept=None)
-    return other.gradient(terms, weights.params), other.trace.buffers or {}
+    with unmoved(view.batch.inputs.device):
+        return other.gradient(terms, weights.params), other.trace.buffers or {}
 
 
 @contextmanager

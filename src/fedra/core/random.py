@@ -76,3 +76,10 @@ def scoped_seed(seed: int) -> Iterator[None]:
     with _TURN.lock, torch.random.fork_rng(devices=devices):
         torch.random.manual_seed(seed)
         yield
+
+
+@contextmanager
+def unmoved(device: torch.device) -> Iterator[None]:
+    """Restore the streams that dropout layers on `device` draw from after the block: for passes that only look on."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield

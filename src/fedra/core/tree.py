@@ -75,7 +75,9 @@ def dot(left: Params, right: Params) -> Tensor:
 
 
 def norm(values: Params) -> Tensor:
-    """The Euclidean norm of all entries together."""
+    """The Euclidean norm of all entries together; of none it is zero."""
+    if not values:
+        return torch.zeros(())
     lengths = [torch.linalg.vector_norm(value) for value in values.values()]
     total: Tensor = torch.linalg.vector_norm(torch.stack(lengths))
     return total

@@ -16,6 +16,7 @@ from fedra.core.batches import Examples, Schedule
 from fedra.core.compiling import refuse_without_compiler
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
+from fedra.core.personaliser import Personaliser
 from fedra.core.precision import build_precision
 from fedra.core.public import Public, refuse_useless_public
 from fedra.core.random import generator, key
@@ -77,8 +78,8 @@ def build(config: Config) -> Built:
     public = None if config.public is None else build_public(config.public, dataset, transform)
     job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test, public=public)
     job = together(job, clients) if is_centralised(config) else with_owners(job, clients)
-    if algorithm.personalise is not None and protocol == "classification":
-        refuse_untestable(job)
+    if algorithm.personalise is not None:
+        check_own_models(job, algorithm.personalise, config.rounds, protocol)
     return Built(job, dataset, protocol, build_judge(config, protocol, dataset, transform, parts))
 
 
@@ -106,6 +107,19 @@ def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, proto
             f"the part '{algorithm.personalise.name}' is tested on images of the classes that are trained, and the "
             f"data set '{dataset.name}' has none: raise data.test_fraction"
         )
+
+
+def check_own_models(
+    job: Job, personaliser: Personaliser, rounds: int, protocol: sections.Protocol = "classification"
+) -> None:
+    """What would end the run after its last round, told before the first: clients that cannot train or be tested."""
+    if protocol != "clients":  # verification judges the global model alone: clients' own ones still count answers
+        refuse_untestable(job)
+    if personaliser.stages[-1]:
+        try:
+            personal_job(job, personaliser, rounds).initial()
+        except ConfigError as error:
+            raise ConfigError(f"clients cannot train by the part '{personaliser.name}': {error}") from None
 
 
 def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:

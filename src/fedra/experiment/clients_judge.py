@@ -61,10 +61,11 @@ class ClientsJudge:
             (device.client, self._search(device, features[self._place[device.rows]])) for device in self.devices
         )
 
-    def own(self, model: Model, weights: Weights, device: Device) -> Found:
-        """What one client finds by a model of its own."""
+    def own(self, model: Model, weights: Weights, device: Device) -> Found | None:
+        """What one client finds by a model of its own; None where that embeds no numbers."""
         inputs, people = self._held_out.inputs[device.rows], self._people[device.rows]
-        return self._search(device, _embedded(model, weights, Examples(inputs, people, self._held_out.transform)))
+        features = _embedded(model, weights, Examples(inputs, people, self._held_out.transform))
+        return self._search(device, features) if bool(features.isfinite().all()) else None
 
     def _search(self, device: Device, features: Tensor) -> Found:
         try:

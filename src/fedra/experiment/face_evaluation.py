@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -23,6 +23,7 @@ from fedra.errors import ConfigError, DataError, nearest
 from fedra.evaluation.faces import write_figures
 from fedra.experiment.build import build_dataset, build_device, split_dataset
 from fedra.experiment.embedder import Trained, embedder_of_run, trained_by_run
+from fedra.experiment.evaluation_record import TEST, About, place_of
 from fedra.experiment.face_protocols import (
     FaceSet,
     Outcome,
@@ -43,28 +44,57 @@ from fedra.registry import fields
 Protocol = Literal["classification", "verification", "identification", "open-set", "clients", "megaface"]
 RUN_ONLY: tuple[Protocol, ...] = ("classification", "clients")
 """Protocols that need the classes and clients of a run."""
-TEST = "test"
-"""The name of a run's own test data."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found by each protocol on a set, by its file's name and as people call it."""
+    """What was found by each protocol on a set: by its file's name, as people call it, and where it is."""
 
     name: str
     data: str
     outcomes: dict[Protocol, Outcome]
+    source: str = ""
 
-    def write(self, folder: Path, console: Console | None = None) -> Path:
-        """folder/eval-NAME.json and the pictures, eval-NAME-roc.svg and so on."""
+    def write(
+        self,
+        folder: Path,
+        console: Console | None = None,
+        *,
+        model: Path | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Path:
+        """folder/eval-NAME.json and the pictures, eval-NAME-roc.svg and so on.
+
+        Protocols that the record has of the same data and `model` stay in it; each says by which `settings`. Where
+        the name is another set's or model's, a digest follows it.
+        """
+        about = About.of(self.source or self.name, model, folder)
+        place = place_of(folder, self.name, about)
+        if place.name != self.name:
+            told = f"eval-{self.name}.json is kept for other data or another model"
+            tell(console, f"{told}: this record is eval-{place.name}.json")
+        if place.outdated:
+            told = ", ".join(place.outdated)
+            tell(console, f"the model has changed since: eval-{place.name}.json no longer has its {told} of before")
+            for name in (name for part in place.outdated.values() for name in part.get("pictures", ())):
+                (folder / f"eval-{place.name}-{Path(name).name}").unlink(missing_ok=True)
         drawn = [(name, draw) for outcome in self.outcomes.values() for name, draw in outcome.pictures.items()]
         with steps(console, "drawing", len(drawn)) as done:
             for name, draw in drawn:
-                draw(folder / f"eval-{self.name}-{name}")
+                draw(folder / f"eval-{place.name}-{name}")
                 done(1)
-        path = folder / f"eval-{self.name}.json"
-        found = {name: {"table": it.table, "figures": it.figures} for name, it in self.outcomes.items()}
-        write_figures(path, {"data": self.data, "protocols": found})
+        path = folder / f"eval-{place.name}.json"
+        found: dict[str, object] = place.kept | {
+            name: {
+                "table": it.table,
+                "figures": it.figures,
+                "pictures": list(it.pictures),
+                "settings": dict(settings or {}),
+            }
+            for name, it in self.outcomes.items()
+        }
+        ordered = {name: found[name] for name in get_args(Protocol) if name in found}
+        write_figures(path, {"data": self.data, **asdict(about), "protocols": ordered})
         return path
 
 
@@ -98,9 +128,11 @@ def evaluate_on(
             )
     if "megaface" in protocols:
         raise ConfigError(f"the protocol 'megaface' needs its own lists, and '{on}' is no MegaFace folder: name one")
+    place = _place(on)
+    source = on if place is None else str(place.resolve())
     faces = read_faces(on, max(embedder.shape[1:]), pairs, seed)
     outcomes = _judged(faces, _embedded(embedder, faces.images, faces.name, console), protocols, pairs, seed, console)
-    return Evaluation(_file_name(on), faces.name, outcomes)
+    return Evaluation(_file_name(on), faces.name, outcomes, source)
 
 
 def evaluate_run_test(
@@ -114,6 +146,8 @@ def evaluate_run_test(
     console: Console | None = None,
 ) -> Evaluation:
     """A run's model on its own test data: verification where the set has pairs, else accuracy by class."""
+    if "megaface" in protocols:
+        raise ConfigError("the protocol 'megaface' needs its own lists: name a MegaFace folder by --on")
     config = RunFolder(folder).config()
     trained = trained_by_run(folder)
     dataset = build_dataset(config)
@@ -128,20 +162,28 @@ def evaluate_run_test(
     if "clients" in wanted:
         parts = [torch.as_tensor(part) for part in split_dataset(config, dataset)]
         outcomes["clients"] = by_client(embedder_of_run(folder, flip=flip, device=device), dataset, parts, console)
-    return Evaluation(TEST, f"{dataset.name} (the run's test data)", outcomes)
+    return Evaluation(TEST, f"{dataset.name} (the run's test data)", outcomes, TEST)
 
 
 def read_faces(on: str, side: int, pairs: int | None = None, seed: int = 0) -> FaceSet:
     """Faces by name or path, at the size the model reads where that can be chosen."""
-    name, _, rest = on.partition(":")
-    here = Path(on).expanduser()
-    if name in DATASETS and (rest or not (here.exists() or (data_root() / on).exists())):
+    if _place(on) is None:
         name, settings = read_word(on)
         if "size" in fields(DATASETS[name]):
             settings.setdefault("size", side)
         return faces_of(load(name, **settings), on)
+    here = Path(on).expanduser()
     found = verification_set(here.resolve() if here.exists() else on, size=side, pairs=pairs, seed=seed)
     return FaceSet(found.name, found.images, found.people, found.pairs, named=bool(found.names))
+
+
+def _place(on: str) -> Path | None:
+    """Where a path leads, from here or from the data root; None where a data set is meant."""
+    name, _, rest = on.partition(":")
+    here, there = Path(on).expanduser(), data_root() / Path(on).expanduser()
+    if name in DATASETS and (rest or not (here.exists() or there.exists())):
+        return None
+    return here if here.exists() else there
 
 
 def faces_of(dataset: Dataset, name: str) -> FaceSet:
@@ -221,8 +263,10 @@ def _judged(
                 found[protocol] = verification(faces, _pairs(faces, pairs, seed), features)
             elif protocol == "identification":
                 found[protocol] = identification(faces, features, done)
-            else:
+            elif protocol == "open-set":
                 found[protocol] = open_identification(faces, features, seed, done)
+            else:
+                raise ConfigError(f"the protocol '{protocol}' does not go with '{faces.name}': choose another")
     return found
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,6 +17,7 @@ from fedra.errors import ConfigError, RunError
 from fedra.experiment import config as configuration
 from fedra.experiment.checkpoint import Checkpoint
 from fedra.experiment.config import Config
+from fedra.locking import locked
 from fedra.writing import write_atomically
 
 FILES = (
@@ -35,6 +37,8 @@ FILES = (
 )
 EVALUATIONS = ("eval-*.json", "eval-*.svg", "eval-*.png")
 FOLDERS = ("checkpoint", "tensorboard")
+LOCK = ".lock"
+"""There while a run goes on, and no part of its record."""
 
 
 class RunFolder:
@@ -57,8 +61,33 @@ class RunFolder:
             how = self.ending() if self.finished else begun
             raise ConfigError(f"the run in '{self.path}' {how}; --force replaces it, --out chooses another folder")
 
-    def create(self, config: Config) -> None:
-        """Make the folder for a new run; what an older run left there goes."""
+    @contextmanager
+    def begun(self, config: Config, force: bool) -> Iterator[None]:
+        """The folder made for a new run, which has it to itself inside the block; what an older run left there goes."""
+        self._make()
+        with self._held():
+            if not force:
+                self.refuse()  # once more: another process may have begun a run since we were asked
+            self._clear()
+            write_atomically(self.path / "config.toml", configuration.write(config).encode())
+            yield
+
+    @contextmanager
+    def resumed(self) -> Iterator[Config]:
+        """The configuration of a run that is to go on, which has its folder to itself inside the block."""
+        self.config()  # a folder that holds no run is left as it is
+        with self._held():
+            if self.finished:
+                raise ConfigError(f"the run in '{self.path}' {self.ending()}: nothing is left to resume")
+            yield self.config()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        busy = f"'{self.path}' is in use by another process: wait for its end or end it, or choose another folder"
+        with locked(self.path / LOCK, busy):
+            yield
+
+    def _make(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"'{self.path}' is a file: choose a folder with --out")
         try:
@@ -68,13 +97,14 @@ class RunFolder:
             raise ConfigError(
                 f"the folder '{self.path}' cannot be made ({reason}): choose another with --out"
             ) from None
+
+    def _clear(self) -> None:
         for name in FILES:
             (self.path / name).unlink(missing_ok=True)
         for path in (path for kind in EVALUATIONS for path in self.path.glob(kind)):
             path.unlink()
         for name in FOLDERS:
             shutil.rmtree(self.path / name, ignore_errors=True)
-        write_atomically(self.path / "config.toml", configuration.write(config).encode())
 
     def config(self) -> Config:
         """The configuration the run was made with."""

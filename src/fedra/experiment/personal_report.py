@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,43 @@ from fedra.writing import save_figure, write_atomically
 BINS = 20
 """Bars over the accuracies from 0 to 100 %."""
 
+NAMED = 5
+"""So many clients are named on the screen; the record has all."""
+
 
 def lines(job: Job, outcome: Personalised) -> list[dict[str, Any]]:
-    """A line per client: its examples, its own model's accuracy (all ways that were tried), and the global model's."""
+    """A line per client: its examples, its own model's accuracy (all ways that were tried), and the global model's.
+
+    What is not finite has no accuracy, and its client is marked.
+    """
+    diverged = set(outcome.diverged)
     return [
         {
             "client": client,
             "examples": job.clients.size(client),
-            "accuracy": own,
-            **{f"accuracy_{way}": of[client] for way, of in outcome.ways.items()},
-            "global_accuracy": outcome.shared[client],
+            "accuracy": outcome.own.get(client),
+            **{f"accuracy_{way}": of.get(client) for way, of in outcome.ways.items()},
+            "global_accuracy": shared,
+            **({"diverged": True} if client in diverged else {}),
         }
-        for client, own in sorted(outcome.own.items())
+        for client, shared in sorted(outcome.shared.items())
     ]
+
+
+def warning(diverged: Sequence[int], tested: int) -> str | None:
+    """What people are told of clients whose own models diverged: how many, and the first few."""
+    if not diverged:
+        return None
+    more = f" and {len(diverged) - NAMED} more" if len(diverged) > NAMED else ""
+    return (
+        f"warning: the own models of {len(diverged)} of {tested} clients diverged and are left out of the means "
+        f"(client {', '.join(map(str, diverged[:NAMED]))}{more}): lower their rate, or the strength of what ties them"
+    )
+
+
+def counted(diverged: Sequence[int]) -> dict[str, int]:
+    """Their number for the summary, where there are any."""
+    return {"diverged_clients": len(diverged)} if diverged else {}
 
 
 def write(folder: Path, outcome: Personalised, told: Iterable[dict[str, Any]]) -> None:
@@ -41,13 +65,15 @@ def result(outcome: Personalised) -> str:
     figures = outcome.figures()
 
     def told(name: str) -> str:
-        mean, spread, worst = (100 * figures[f"{name}{end}"] for end in ("", "_std", "_worst_decile"))
-        return f"{mean:.2f} % on average, deviation {spread:.2f}, worst decile {worst:.2f}"
+        found = [figures[f"{name}{end}"] for end in ("", "_std", "_worst_decile")]
+        mean, spread, worst = (None if value is None else f"{100 * value:.2f}" for value in found)
+        return "none is finite" if mean is None else f"{mean} % on average, deviation {spread}, worst decile {worst}"
 
     name = "personalised_accuracy"
     tried = {f" {_words(way)}": told(f"{name}_{way}") for way in outcome.ways} or {"": told(name)}
     own = [f"clients' own models{way}: {text}" for way, text in tried.items()]
-    return "\n".join([*own, f"the global model on the same tests: {100 * figures['global_on_clients_accuracy']:.2f} %"])
+    shared = 100 * (figures["global_on_clients_accuracy"] or 0.0)
+    return "\n".join([*own, f"the global model on the same tests: {shared:.2f} %"])
 
 
 def _words(way: str) -> str:
@@ -69,6 +95,8 @@ def draw_personalised(outcome: Personalised, path: Path) -> None:
         ("the client's own", outcome.own, COLOURS[0]),
     ):
         values = [100 * value for value in found.values()]
+        if not values:
+            continue
         mean = sum(values) / len(values)
         label = f"{name}, {mean:.1f} % on average"
         axes.hist(values, bins=BINS, range=(0, 100), color=colour, alpha=0.55, label=label)

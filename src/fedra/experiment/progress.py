@@ -217,3 +217,16 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def tell(console: Console | None, line: str | None) -> None:
+    """Print a line, if there is one and somebody looks."""
+    if console is not None and line is not None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> None:
+    """Tell whose lines say that it lost its memory."""
+    for line in lines:
+        if "restarted" in line:
+            tell(console, f"warning: client {line['client']} starts again from the global model: {line['restarted']}")

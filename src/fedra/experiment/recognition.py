@@ -16,6 +16,7 @@ from fedra.core.view import Server
 from fedra.evaluation.faces.devices import Found, Recognition
 from fedra.evaluation.personalised import own_models
 from fedra.experiment.clients_judge import ClientsJudge
+from fedra.experiment.personal_report import counted
 from fedra.experiment.progress import steps
 from fedra.runners.base import Runner
 from fedra.writing import write_atomically
@@ -30,7 +31,10 @@ def recognise(
     rounds: int,
     console: Console | None = None,
 ) -> dict[str, Recognition]:
-    """By the model the run began with, by the final global one and, where clients have any, by their own."""
+    """By the model the run began with, by the final global one and, where clients have any, by their own.
+
+    A client whose own model diverged is not among the last.
+    """
     found = {
         "frozen": judge.shared(job.model, job.model.start),
         "global": judge.shared(job.model, server.weights),
@@ -45,42 +49,61 @@ def recognise(
 
 
 def _searched(
-    judge: ClientsJudge, job: Job, own: Iterator[tuple[int, Weights]], done: Callable[[int], None]
+    judge: ClientsJudge, job: Job, own: Iterator[tuple[int, Weights | None]], done: Callable[[int], None]
 ) -> Iterator[tuple[int, Found]]:
     devices = {device.client: device for device in judge.devices}
     for client, weights in own:
-        yield client, judge.own(job.model, weights, devices[client])
+        found = None if weights is None else judge.own(job.model, weights, devices[client])
+        if found is not None:
+            yield client, found
         done(1)
+
+
+def diverged(judge: ClientsJudge, found: Mapping[str, Recognition]) -> list[int]:
+    """The tested clients whose own models are not finite."""
+    if "personal" not in found:
+        return []
+    return [device.client for device in judge.devices if device.client not in found["personal"].found]
+
+
+def _figures(judge: ClientsJudge, found: Mapping[str, Recognition], name: str) -> dict[str, float | None]:
+    """The figures of one model; None each where all clients' own ones diverged."""
+    if not found[name].found:
+        return dict.fromkeys(judge.figures(found["global"]))
+    return dict(judge.figures(found[name]))
 
 
 def result(judge: ClientsJudge, found: Mapping[str, Recognition]) -> str:
     """The outcome in one line."""
-    told = ", ".join(f"{name} {judge.figures(one)['auroc']:.4f}" for name, one in found.items())
+    aurocs = {name: _figures(judge, found, name)["auroc"] for name in found}
+    told = ", ".join(f"{name} {'none' if value is None else f'{value:.4f}'}" for name, value in aurocs.items())
     return f"AUROC of {len(judge.devices)} clients among strangers, by model: {told}"
 
 
 def summary_of(judge: ClientsJudge, found: Mapping[str, Recognition]) -> dict[str, Any]:
     """Figures for the summary, as personal_auroc and so on, and how many clients were tested on how much."""
-    figures = {f"{name}_{key}": value for name, one in found.items() for key, value in judge.figures(one).items()}
+    figures = {f"{name}_{key}": value for name in found for key, value in _figures(judge, found, name).items()}
     scores = found["global"].scores().pooled()
     counts = {"tested_clients": len(judge.devices), "genuine": len(scores.genuine), "impostors": len(scores.impostor)}
-    return {**figures, **counts, "fpir_wanted": judge.fpir}
+    return {**figures, **counts, "fpir_wanted": judge.fpir, **counted(diverged(judge, found))}
 
 
 def write_recognition(folder: Path, judge: ClientsJudge, found: Mapping[str, Recognition]) -> None:
     """recognition.jsonl, a line for every tested client, and recognition.svg, how its AUROCs are spread."""
     from fedra.evaluation.faces.pictures import draw_spread  # matplotlib is slow to import and only needed here
 
-    aurocs = {name: one.aurocs() for name, one in found.items()}
+    aurocs = {name: one.aurocs() if one.found else {} for name, one in found.items()}
+    lost = set(diverged(judge, found))
     lines = [
         {
             "client": device.client,
             "enrolled": len(device.enrolled),
             "probes": len(device.probes),
             "impostors": len(device.impostors),
-            **{f"{name}_auroc": own[device.client] for name, own in aurocs.items()},
+            **{f"{name}_auroc": own.get(device.client) for name, own in aurocs.items()},
+            **({"diverged": True} if device.client in lost else {}),
         }
         for device in judge.devices
     ]
     write_atomically(folder / "recognition.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
-    draw_spread({name: list(own.values()) for name, own in aurocs.items()}, folder / "recognition.svg")
+    draw_spread({name: list(own.values()) for name, own in aurocs.items() if own}, folder / "recognition.svg")

@@ -125,7 +125,7 @@ def _personalised(folder: RunFolder) -> list[str]:
     """What a finished run's summary says of the clients' own models, in percent."""
     summary = folder.summary() if folder.finished else {}
     name = "personalised_accuracy"
-    if name not in summary:
+    if summary.get(name) is None:  # no own models, or all of them diverged
         return []
     mean, spread, worst = (100 * summary[f"{name}{end}"] for end in ("", "_std", "_worst_decile"))
     return [f"{mean:.2f}", f"± {spread:.2f}", f"{worst:.2f}"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +20,25 @@ from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
 from fedra.core.job import Job
 from fedra.core.round import init_server
 from fedra.core.round_zero import looked_at
-from fedra.errors import ConfigError, RunError, RunFailed
-from fedra.evaluation.personalised import personalised
+from fedra.errors import RunError, RunFailed
 from fedra.experiment import config as configuration
-from fedra.experiment import personal_report
 from fedra.experiment.build import Built, build, build_runner, marked, resolved, settled
 from fedra.experiment.centralised import is_centralised, notice, ticks, watched
 from fedra.experiment.centralised import title as title_of
 from fedra.experiment.checkpoint import save_model
-from fedra.experiment.clients_judge import ClientsJudge
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.config import Config
 from fedra.experiment.embedder import describe_input
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.judge import Judge
+from fedra.experiment.last_test import last_test
 from fedra.experiment.memory import Memories
 from fedra.experiment.plan import Plan, State
-from fedra.experiment.progress import screen, steps
-from fedra.experiment.recognition import recognise, result, summary_of, write_recognition
+from fedra.experiment.progress import screen, steps, warn_of_restarts
+from fedra.experiment.progress import tell as tell  # others ask a run for it
 from fedra.experiment.tensorboard import Events
-from fedra.experiment.training import note_losses, rounds
+from fedra.experiment.training import rounds
 from fedra.models import parameters_of
 from fedra.runners import Runner
 
@@ -77,10 +74,9 @@ def run(
         folder.refuse()
     built = build(checked)
     checked = choose_runner(checked, _diagnosed(checked, built.job), console)
-    if folder:
-        folder.create(checked)
-    tell(console, notice(given))
-    return _execute(checked, built, folder, _fresh(checked, built.job, folder, console), console)
+    with folder.begun(checked, force) if folder else nullcontext():
+        tell(console, notice(given))
+        return _execute(checked, built, folder, _fresh(checked, built.job, folder, console), console)
 
 
 def _fresh(config: Config, job: Job, folder: RunFolder | None, console: Console | None) -> State:
@@ -93,17 +89,15 @@ def _fresh(config: Config, job: Job, folder: RunFolder | None, console: Console 
 def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
     """Continue the run in a folder from its last checkpoint; a run killed before its first one starts anew."""
     folder = RunFolder(out)
-    checked = folder.config()
-    if folder.finished:
-        raise ConfigError(f"the run in '{folder.path}' {folder.ending()}: nothing is left to resume")
-    built = build(checked)
-    if folder.checkpoint.exists():
-        server = init_server(built.job.algorithm, built.job.initial())
-        state = folder.checkpoint.load(server, **checked.memory.model_dump())
-    else:
-        state = _fresh(checked, built.job, folder, console)
-    folder.truncate(state.round)
-    return _execute(checked, built, folder, state, console)
+    with folder.resumed() as checked:
+        built = build(checked)
+        if folder.checkpoint.exists():
+            server = init_server(built.job.algorithm, built.job.initial())
+            state = folder.checkpoint.load(server, **checked.memory.model_dump())
+        else:
+            state = _fresh(checked, built.job, folder, console)
+        folder.truncate(state.round)
+        return _execute(checked, built, folder, state, console)
 
 
 def _execute(
@@ -129,7 +123,7 @@ def _execute(
                     metrics.append(report.metrics)
                     seconds += report.metrics["seconds"]
                     show.round(report)
-                    _warn_of_restarts(console, report.clients)
+                    warn_of_restarts(console, report.clients)
                     events.write(report)
                     if folder:
                         folder.append("clients.jsonl", report.clients)
@@ -141,7 +135,8 @@ def _execute(
                 with signals.held():
                     folder.checkpoint.save(state)
                 folder.checkpoint.wait()
-            own = _last_test(config, built.judge, job, state, folder, console)
+                _save(config, built, folder, state)  # before what may fail: the rounds are done, whatever comes of it
+            own = last_test(config, built.judge, job, state, folder, console)
         except KeyboardInterrupt:
             raise Interrupted(_interrupted(folder, state)) from None
         except RunFailed as error:
@@ -155,18 +150,15 @@ def _execute(
     summary = _summary(config, built, metrics, seconds) | own
     weights = state.server.weights
     if folder:
-        about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
-        about["input"] = describe_input(built.dataset)
-        save_model(folder.path / "model.safetensors", weights, about)
         _curves(folder, metrics, title)
         folder.write_summary(summary)
     return RunResult(job.model.module_with(weights), metrics, summary, folder.path if folder else None)
 
 
-def tell(console: Console | None, line: str | None) -> None:
-    """Print a line, if there is one and somebody looks."""
-    if console is not None and line is not None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+def _save(config: Config, built: Built, folder: RunFolder, state: State) -> None:
+    about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
+    about["input"] = describe_input(built.dataset)
+    save_model(folder.path / "model.safetensors", state.server.weights, about)
 
 
 def choose_runner(config: Config, job: Job, console: Console | None) -> Config:
@@ -178,50 +170,8 @@ def choose_runner(config: Config, job: Job, console: Console | None) -> Config:
     return chosen
 
 
-def _warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> None:
-    for line in lines:
-        if "restarted" in line:
-            tell(console, f"warning: client {line['client']} starts again from the global model: {line['restarted']}")
-
-
 def _diagnosed(config: Config, job: Job) -> Job:
     return with_proximal_diagnostics(job) if config.diagnostics.proximal else job
-
-
-def _last_test(
-    config: Config, judge: Judge, job: Job, state: State, folder: RunFolder | None, console: Console | None
-) -> dict[str, Any]:
-    """What is tested once, after the last round: every client's own model, or all models among strangers."""
-    if not isinstance(judge, ClientsJudge):
-        return _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
-    found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
-    tell(console, result(judge, found))
-    if folder:
-        write_recognition(folder.path, judge, found)
-    losses = state.memory.losses()
-    _warn_of_restarts(console, [{"client": client, "restarted": reason} for client, reason in losses.items()])
-    return summary_of(judge, found) | ({"personalised_restarted": len(losses)} if losses else {})
-
-
-def _personalise(
-    config: Config, job: Job, state: State, folder: RunFolder | None, console: Console | None
-) -> dict[str, float]:
-    """Every client's own model after the last round: figures for the summary, a line per client for the record."""
-    assert job.algorithm.personalise is not None, "the algorithm has no personaliser"
-    if job.test is None:
-        tell(console, "clients' own models are not tested: the data set has no test examples")
-        return {}
-    total = len(job.clients) * len(job.algorithm.personalise.stages)
-    with steps(console, "every client's own model", total) as done:
-        outcome = personalised(job, partial(build_runner, config), state.server, state.memory.get, state.round, done)
-    tell(console, personal_report.result(outcome))
-    lines = personal_report.lines(job, outcome)
-    note_losses(lines, state.memory.losses())
-    _warn_of_restarts(console, lines)
-    if folder:
-        personal_report.write(folder.path, outcome, lines)
-    restarted = sum("restarted" in line for line in lines)
-    return outcome.figures() | ({"personalised_restarted": restarted} if restarted else {})
 
 
 def _curves(folder: RunFolder, metrics: list[dict[str, Any]], title: str) -> None:

@@ -23,14 +23,14 @@ from fedra.errors import ConfigError
 from fedra.evaluation.personalised import personalised
 from fedra.experiment import config as configuration
 from fedra.experiment import personal_report
-from fedra.experiment.build import build_runner, local_training, with_owners
+from fedra.experiment.build import build_runner, check_own_models, local_training, with_owners
 from fedra.experiment.centralised import is_centralised, notice, ticks, together, watched
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.memory import Memories
 from fedra.experiment.own_data import Pair, classes_of, examples_of
 from fedra.experiment.plan import Plan, State
-from fedra.experiment.progress import screen, steps
-from fedra.experiment.run import RunResult, choose_runner, tell
+from fedra.experiment.progress import screen, steps, tell
+from fedra.experiment.run import RunResult, choose_runner
 from fedra.experiment.training import rounds
 from fedra.runners import Runner
 
@@ -103,6 +103,8 @@ def simulate(
         job = together(job, data)
     else:
         job = with_owners(job, data)
+    if algorithm.personalise is not None:
+        check_own_models(job, algorithm.personalise, rounds)
     plan = Plan(rounds, CohortRule(fraction), traffic=not is_centralised(checked))
     checked = choose_runner(checked, job, console)
     memories = Memories(**checked.memory.model_dump())
@@ -132,5 +134,6 @@ def _simulate(
         with steps(console, "every client's own model", total) as done:
             own = personalised(job, make, state.server, state.memory.get, state.round, done)
         tell(console, personal_report.result(own))
-        summary = dict(own.figures())
+        tell(console, personal_report.warning(own.diverged, len(job.clients)))
+        summary = own.figures() | personal_report.counted(own.diverged)
     return RunResult(job.model.module_with(state.server.weights), metrics, summary)

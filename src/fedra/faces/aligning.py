@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from fedra.writing import write_atomically
 
 Format = Literal["jpg", "png"]
 SKIPPED = "skipped.csv"
+HEADING = ("photograph", "reason")
+"""The first line of skipped.csv, by which our own file is known."""
 QUALITY = 95
 
 
@@ -64,6 +67,7 @@ def align_folder(
     a crop are listed in target/skipped.csv.
     """
     _check_apart(source, target)
+    _check_skipped(target / SKIPPED)
     template(size)  # refuses a senseless size before any work
     photographs = photographs_in(source)
     if not photographs:
@@ -98,6 +102,20 @@ def _check_apart(source: Path, target: Path) -> None:
         raise ConfigError(f"'{target}' is a file: give a folder for the crops")
 
 
+def _check_skipped(path: Path) -> None:
+    """The list of skipped photographs is replaced or removed at the end: it must be one of ours."""
+    if not path.is_symlink() and not path.exists():
+        return
+    wanted = ",".join(HEADING).encode()
+    try:
+        with path.open("rb") as file:
+            ours = file.readline(len(wanted) + 2).rstrip(b"\r\n") == wanted
+    except OSError:
+        ours = False
+    if not ours:
+        raise ConfigError(f"'{path}' is no list of skipped photographs, which goes there: move it away")
+
+
 def _align(photograph: Path, place: Path, crop: Path, finder: Detector | KnownPoints, size: int, force: bool) -> bool:
     """Make one crop; False if it is there already."""
     try:
@@ -112,8 +130,13 @@ def _align(photograph: Path, place: Path, crop: Path, finder: Detector | KnownPo
         raise _Skip(f"it cannot be read ({error.strerror})") from None
     except DataError as error:
         raise _Skip(str(error)) from None
-    crop.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(crop, _encoded(aligned, crop.suffix, mark))
+    try:
+        crop.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(crop, _encoded(aligned, crop.suffix, mark))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # none of the photographs to come would fare better
+            raise
+        raise _Skip(f"its crop '{crop}' cannot be written ({error.strerror})") from None
     return True
 
 
@@ -164,5 +187,6 @@ def _write_skipped(path: Path, skipped: dict[str, str]) -> None:
         path.unlink(missing_ok=True)
         return
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([("photograph", "reason"), *skipped.items()])
-    write_atomically(path, text.getvalue().encode())
+    csv.writer(text).writerows([HEADING, *skipped.items()])
+    # A file's name may be no UTF-8: Python holds such bytes as lone surrogates, which cannot be encoded.
+    write_atomically(path, text.getvalue().encode(errors="backslashreplace"))

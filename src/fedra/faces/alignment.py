@@ -11,6 +11,8 @@ from fedra.faces.landmarks import TEMPLATE_SIDE, Points, five_points, template
 
 Matrix = NDArray[np.float64]
 """(2, 3): a point p goes to M[:, :2] p + M[:, 2]."""
+LARGEST_BLOCK = 4096
+"""The most by which a face is made smaller: the sums of such blocks still fit into Pillow's 32 bits."""
 
 
 def similarity(source: Points, target: Points) -> Matrix:
@@ -65,7 +67,10 @@ def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> By
     """
     found = five_points(points)
     matrix = similarity(found, template(size))
-    block = int(1 / np.linalg.norm(matrix[:, 0]))
+    scale = float(np.linalg.norm(matrix[:, 0]))
+    if scale * LARGEST_BLOCK < 1:
+        raise DataError("the landmarks of a face are too far apart, or in no face's order: check where they come from")
+    block = int(1 / scale)
     if block > 1:
         image, found = _averaged(image, block), (found - (block - 1) / 2) / block
         matrix = similarity(found, template(size))

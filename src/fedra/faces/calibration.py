@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedra.data import DATASETS, load
 from fedra.errors import DataError
+from fedra.evaluation.faces.checks import check_rate
 from fedra.experiment.naming import read_word
 from fedra.experiment.progress import steps
 from fedra.faces.enrolment import embed_people, people_in
@@ -25,6 +26,7 @@ def calibrate(
     `on` is a data set with its fields, `lfw:fold=3`, of which the test images are taken as they are, or a folder with a
     folder of photographs for each person.
     """
+    check_rate("far", far)  # before the photographs, which take long
     name = on.partition(":")[0]
     features, people, problems = (
         _of_set(recogniser, on, console) if name in DATASETS else _of_folder(recogniser, on, console)

@@ -18,15 +18,15 @@ from typing import Literal
 import safetensors
 import safetensors.torch
 import torch
-from filelock import FileLock, Timeout
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from torch import Tensor
 
-from fedra.errors import ConfigError, DataError, RunError, nearest
+from fedra.errors import ConfigError, DataError, nearest
 from fedra.evaluation.faces import Matches, top_k
 from fedra.evaluation.faces.checks import directions, lengths
 from fedra.faces.index import GraphIndex
 from fedra.faces.recogniser import ModelSource
+from fedra.locking import locked
 from fedra.writing import write_atomically
 
 Again = Literal["refuse", "add", "replace"]
@@ -83,13 +83,17 @@ class Gallery:
                 names, templates, photographs = (
                     file.get_tensor(name) for name in ("names", "templates", "photographs")
                 )
-            found = cls(about, tuple(json.loads(bytes(names.numpy()))), templates, photographs)
-        except (OSError, KeyError, ValueError, ValidationError, safetensors.SafetensorError) as error:
+            if (names.dtype, templates.dtype, photographs.dtype) != (torch.uint8, torch.float32, torch.int64):
+                raise ValueError("its tensors are of other types")
+            people = json.loads(bytes(names.numpy()))
+            if not isinstance(people, list) or not all(isinstance(name, str) for name in people):
+                raise ValueError("its names are no list of names")
+        except (OSError, KeyError, ValueError, RecursionError, safetensors.SafetensorError) as error:
             reason = str(error).partition("\n")[0]
             raise DataError(f"'{path}' is no gallery or is damaged ({reason}): enrol anew into another file") from None
-        if templates.dim() != 2 or not len(found.names) == len(templates) == len(photographs):
+        if templates.dim() != 2 or not [len(people)] == [len(templates)] == list(photographs.shape):
             raise DataError(f"the gallery '{path}' is damaged: its names and templates differ in number")
-        return found
+        return cls(about, tuple(people), templates, photographs)
 
     def write(self, path: Path) -> None:
         """Put the gallery in place in one step."""
@@ -177,14 +181,12 @@ def changing(path: Path) -> Iterator[None]:
     """While the block reads, changes and writes the gallery at that path, all other changes wait: none is lost."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
-    try:
-        with FileLock(lock, timeout=PATIENCE):
-            yield
-    except Timeout:
-        raise RunError(
-            f"another program has been changing the gallery '{path}' for {PATIENCE:.0f} s (it holds '{lock}'): end it, "
-            "then try again"
-        ) from None
+    busy = (
+        f"another program has been changing the gallery '{path}' for {PATIENCE:.0f} s (it holds '{lock}'): end it, "
+        "then try again"
+    )
+    with locked(lock, busy, PATIENCE):
+        yield
 
 
 def already(name: str) -> str:

@@ -7,22 +7,12 @@ aligned by the five points that come with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
-from fedra.data.faces.ijb import (
-    ImagePoints,
-    TemplateMedia,
-    TemplatePairs,
-    TemplateSubjects,
-    read_points,
-    read_subjects,
-    read_template_media,
-    read_template_pairs,
-)
 from fedra.errors import ConfigError, DataError
 from fedra.evaluation.faces import (
     Subjects,
@@ -38,86 +28,13 @@ from fedra.evaluation.faces.rates import FARS
 from fedra.experiment.face_evaluation import Evaluation, Protocol
 from fedra.experiment.face_protocols import Draw, Outcome, points, rates
 from fedra.experiment.progress import steps
+from fedra.experiment.run import tell
+from fedra.faces.ijb_lists import IjbFolder, Lists, unfit, without
 from fedra.faces.many_images import embed_files
 from fedra.models import Embedder
 
 ASKED: tuple[Protocol, ...] = ("verification", "identification", "open-set")
 """The protocols that the benchmark has."""
-LISTS_1N = "meta/*_1N_gallery_*.csv and meta/*_1N_probe_mixed.csv"
-
-
-@dataclass(frozen=True)
-class IjbFolder:
-    """Where the parts of a benchmark are; `galleries` and `probes` are missing where 1:N lists are."""
-
-    name: str
-    images: Path
-    media: Path
-    points: Path
-    pairs: Path
-    galleries: tuple[Path, ...]
-    probes: Path | None
-
-    @classmethod
-    def of(cls, folder: Path) -> IjbFolder:
-        """The parts of a folder."""
-        media = _only(folder, "meta/*_face_tid_mid.txt")
-        prefix = media.name.removesuffix("_face_tid_mid.txt")
-        points, pairs = (
-            folder / "meta" / f"{prefix}_{rest}.txt" for rest in ("name_5pts_score", "template_pair_label")
-        )
-        galleries = tuple(sorted((folder / "meta").glob(f"{prefix}_1N_gallery_*.csv")))
-        probes = folder / "meta" / f"{prefix}_1N_probe_mixed.csv"
-        return cls(
-            prefix.upper(), folder / "loose_crop", media, points, pairs, galleries, probes if probes.is_file() else None
-        )
-
-    @property
-    def identifies(self) -> bool:
-        """Whether it has galleries and probes."""
-        return bool(self.galleries) and self.probes is not None
-
-
-def is_ijb(folder: Path) -> bool:
-    """Whether a folder has the lists of IJB-B or IJB-C."""
-    return any(folder.glob("meta/*_face_tid_mid.txt"))
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Everything a folder says beside its images; what is not asked for is not read."""
-
-    media: TemplateMedia
-    points: ImagePoints
-    pairs: TemplatePairs | None
-    galleries: tuple[TemplateSubjects, ...]
-    probes: TemplateSubjects | None
-
-    @classmethod
-    def read(cls, parts: IjbFolder, wanted: Sequence[Protocol]) -> Lists:
-        """The lists that the protocols need."""
-        media = read_template_media(parts.media)
-        known = media.templates
-        pairs = read_template_pairs(parts.pairs, known=known) if "verification" in wanted else None
-        if pairs is not None and len(wanted) == 1:
-            return cls(media, _points(parts, media), pairs, (), None)
-        if parts.probes is None or not parts.galleries:
-            raise DataError(f"{parts.media.parent} has no lists for 1:N ({LISTS_1N}): add them, or verify alone")
-        galleries = tuple(read_subjects(path, known=known) for path in parts.galleries)
-        return cls(media, _points(parts, media), pairs, galleries, read_subjects(parts.probes, known=known))
-
-
-def _points(parts: IjbFolder, media: TemplateMedia) -> ImagePoints:
-    """Landmarks and detector scores, for the images of the other list and in its order."""
-    found = read_points(parts.points)
-    if found.images == media.images:
-        return found
-    place = {name: number for number, name in enumerate(found.images)}
-    missing = [name for name in media.images if name not in place]
-    if missing:
-        raise DataError(f"{parts.points} has no line for '{missing[0]}' of {parts.media}: use lists of one benchmark")
-    rows = torch.tensor([place[name] for name in media.images])
-    return ImagePoints(media.images, found.points[rows], found.scores[rows])
 
 
 def evaluate_ijb(
@@ -129,7 +46,7 @@ def evaluate_ijb(
     detector_scores: bool = True,
     console: Console | None = None,
 ) -> Evaluation:
-    """The protocols on a benchmark folder; by default all for which it has lists.
+    """The protocols on a benchmark folder; by default all that its lists allow.
 
     `keep_norm` lets long features weigh more within a template, `detector_scores` weighs images by the detector's
     confidence: InsightFace's tables do both.
@@ -140,6 +57,7 @@ def evaluate_ijb(
         if protocol not in ASKED:
             raise ConfigError(f"the protocol '{protocol}' does not go with {parts.name}: choose of {', '.join(ASKED)}")
     lists = Lists.read(parts, wanted)  # before the images, which take hours: a damaged list is told at once
+    wanted = _possible(parts.name, wanted, lists, console, refuse=bool(protocols))
     paths = [parts.images / name for name in lists.media.images]
     found = embed_files(embedder, paths, parts.name, console, lists.points.points)
     templates = pool_templates(
@@ -149,18 +67,41 @@ def evaluate_ijb(
         detector_scores=lists.points.scores[found.rows] if detector_scores else None,
         keep_norm=keep_norm,
     )
+    lists, lost = without(lists, templates.ids)
+    if any(lost.values()):
+        told = ", ".join(f"{count:,} {what}" for what, count in lost.items() if count)
+        tell(console, f"{parts.name}: templates without a usable image are left out: {told}")
+    wanted = _possible(parts.name, wanted, lists, console)
     judges: dict[Protocol, Judge] = {
         "verification": verification,
         "identification": identification,
         "open-set": open_identification,
     }
     outcomes = {protocol: judges[protocol](parts.name, templates, lists, console) for protocol in wanted}
-    told: dict[str, object] = {"images": len(paths), "unreadable": found.unreadable, "templates": len(templates.ids)}
+    told_of: dict[str, object] = {
+        "images": len(paths),
+        "unreadable": found.unreadable,
+        "templates": len(templates.ids),
+        "left_out": lost,
+    }
     return Evaluation(
         folder.resolve().name,
         parts.name,
-        {protocol: replace(it, figures={**told, **it.figures}) for protocol, it in outcomes.items()},
+        {protocol: replace(it, figures={**told_of, **it.figures}) for protocol, it in outcomes.items()},
+        str(folder.resolve()),
     )
+
+
+def _possible(
+    name: str, wanted: Sequence[Protocol], lists: Lists, console: Console | None, *, refuse: bool = False
+) -> tuple[Protocol, ...]:
+    """The protocols that the lists allow; the others are told of, or refused where they were asked for by name."""
+    reasons = {protocol: reason for protocol in wanted if (reason := unfit(lists, protocol)) is not None}
+    for protocol, reason in reasons.items():
+        if refuse or len(reasons) == len(wanted):
+            raise DataError(f"{name}: there can be no {protocol}, because {reason}: check the lists")
+        tell(console, f"{name}: {protocol} is left out, because {reason}")
+    return tuple(protocol for protocol in wanted if protocol not in reasons)
 
 
 Judge = Callable[[str, Templates, Lists, Console | None], Outcome]
@@ -192,8 +133,9 @@ def identification(name: str, templates: Templates, lists: Lists, console: Conso
     """1:N over all galleries as one: ranks, and InsightFace's "FAR" lines, which are no FPIR."""
     from fedra.evaluation.faces.pictures import draw_cmc
 
-    galleries, probes = _subjects(templates, lists)
-    gallery = Subjects(torch.cat([one.embeddings for one in galleries]), torch.cat([one.ids for one in galleries]))
+    # The lists are joined before the embeddings: one gallery may have lost all its templates.
+    rows, people = (torch.cat([getattr(one, of) for one in lists.galleries]) for of in ("templates", "subjects"))
+    gallery, probes = Subjects(templates.of(rows), people), _probes(templates, lists)
     ranks = [rank for rank in RANKS if rank <= len(gallery)]
     with steps(console, f"{name} 1:N", 2 * len(probes) * len(gallery)) as done:
         found = closed_set(probes, gallery, up_to=max(ranks), done=done)
@@ -208,7 +150,8 @@ def identification(name: str, templates: Templates, lists: Lists, console: Conso
 
 def open_identification(name: str, templates: Templates, lists: Lists, console: Console | None) -> Outcome:
     """1:N, open set: TPIR at FPIR in every gallery, and the mean."""
-    galleries, probes = _subjects(templates, lists)
+    galleries = [Subjects(templates.of(one.templates), one.subjects) for one in lists.galleries]
+    probes = _probes(templates, lists)
     with steps(console, f"{name} open set", len(probes) * sum(map(len, galleries))) as done:
         means, each = open_set_over_galleries(probes, galleries, FPIRS, done=done)
     table = {"galleries": " + ".join(f"{len(one):,}" for one in galleries), "probes": f"{len(probes):,}"}
@@ -217,14 +160,6 @@ def open_identification(name: str, templates: Templates, lists: Lists, console: 
     return Outcome({"mean_tpir": mean_tpir, "galleries": [one.figures() for one in each]}, table)
 
 
-def _subjects(templates: Templates, lists: Lists) -> tuple[list[Subjects], Subjects]:
+def _probes(templates: Templates, lists: Lists) -> Subjects:
     assert lists.probes is not None, "the probes were read"
-    galleries = [Subjects(templates.of(one.templates), one.subjects) for one in lists.galleries]
-    return galleries, Subjects(templates.of(lists.probes.templates), lists.probes.subjects)
-
-
-def _only(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise DataError(f"{folder} has {len(found)} lists {pattern}: give a folder of one benchmark, with one of them")
-    return found[0]
+    return Subjects(templates.of(lists.probes.templates), lists.probes.subjects)

@@ -20,7 +20,7 @@ class KnownPoints:
     def __init__(self, path: Path) -> None:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise DataError(f"the points in '{path}' cannot be read ({reason}): give a JSON file") from None
         if not isinstance(found, dict):
@@ -34,6 +34,6 @@ class KnownPoints:
             raise DataError("its points are not in the file of points")
         try:
             points = np.asarray(self._points[name], dtype=np.float64)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise DataError("its points are no list of numbers [x, y]") from None
         return five_points(points)

@@ -20,6 +20,8 @@ TEMPLATE: Points = np.array(
 
 Left is the image's left throughout.
 """
+FARTHEST = 1e9
+"""Pixels beyond which no point can lie; the squares of far larger numbers are infinite."""
 
 
 def template(size: int = TEMPLATE_SIDE) -> Points:
@@ -47,4 +49,6 @@ def five_points(points: ArrayLike) -> Points:
         raise DataError(f"the landmarks of a face are of shape {found.shape}: give 5 or 68 points (x, y)")
     if not np.isfinite(found).all():
         raise DataError("the landmarks of a face hold NaN or infinity: check where they come from")
+    if (farthest := float(np.abs(found).max())) > FARTHEST:
+        raise DataError(f"the landmarks of a face hold {farthest:g}, which is in no image: check where they come from")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ def embed_files(
 ) -> EmbeddedFiles:
     """The features of image files; with five `points` (N, 5, 2) each, their faces are aligned first.
 
-    An image that cannot be read is told of and left out.
+    An image that cannot be read, or is not of the others' size, is told of and left out.
     """
     if not paths:
         raise DataError(f"{title}: there are no images to embed")
@@ -49,6 +50,7 @@ def embed_files(
     rows: list[int] = []
     problems: list[str] = []
     side = max(embedder.shape[1:])
+    size: tuple[int, ...] | None = None
 
     def read(number: int) -> Bytes | DataError:
         try:
@@ -61,16 +63,23 @@ def embed_files(
         for start in range(0, len(paths), PORTION):
             numbers = range(start, min(start + PORTION, len(paths)))
             images = list(zip(numbers, pool.map(read, numbers), strict=True))
-            problems += [str(image) for _, image in images if isinstance(image, DataError)]
-            readable = [(number, image) for number, image in images if not isinstance(image, DataError)]
-            if readable:
-                rows += [number for number, _ in readable]
-                found.append(embedder(_stacked([image for _, image in readable], paths[start])))
+            size = size or _usual([image for _, image in images if not isinstance(image, DataError)])
+            usable: list[Bytes] = []
+            for number, image in images:
+                if isinstance(image, DataError):
+                    problems.append(str(image))
+                elif image.shape != size:
+                    problems.append(_odd(paths[number], image, size))
+                else:
+                    rows.append(number)
+                    usable.append(image)
+            if usable:
+                found.append(embedder(torch.from_numpy(np.stack(usable)).permute(0, 3, 1, 2)))
             done(len(numbers))
     if not found:
-        raise DataError(f"{title}: no image can be read, such as: {problems[0]}")
+        raise DataError(f"{title}: no image can be used, such as: {problems[0]}")
     if problems:
-        told = f"{len(problems):,} of {len(paths):,} images cannot be read and are left out"
+        told = f"{len(problems):,} of {len(paths):,} images cannot be used and are left out"
         tell(console, f"{told}: {shortened(problems)}")
     features, lost = directed(torch.cat(found))
     if lost:
@@ -78,13 +87,13 @@ def embed_files(
     return EmbeddedFiles(features, torch.tensor(rows), len(problems))
 
 
-def _stacked(images: Sequence[Bytes], first: Path) -> Tensor:
-    """uint8 (N, 3, H, W)."""
-    sizes = {image.shape[:2] for image in images}
-    if len(sizes) > 1:
-        one, two = sorted(sizes)[:2]
-        raise DataError(
-            f"the images after '{first}' differ in size ({one[0]} x {one[1]} and {two[0]} x {two[1]}): align them all "
-            "to one size"
-        )
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
+def _usual(images: Sequence[Bytes]) -> tuple[int, ...] | None:
+    """The commonest shape, so that an odd image which happens to come first does not rule out all others."""
+    counts = Counter(image.shape for image in images)
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def _odd(path: Path, image: Bytes, size: tuple[int, ...] | None) -> str:
+    assert size is not None, "this image has one"
+    shown, wanted = (f"{height} x {width}" for height, width, _ in (image.shape, size))
+    return f"the image '{path}' is {shown} and others are {wanted}: align all to one size"

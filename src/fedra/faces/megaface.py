@@ -21,6 +21,7 @@ from fedra.evaluation.faces import MegaFace, Subjects, clean_probes, megaface, r
 from fedra.experiment.face_evaluation import Evaluation, Protocol
 from fedra.experiment.face_protocols import Outcome, directed, points
 from fedra.experiment.progress import steps
+from fedra.experiment.run import tell
 from fedra.faces.many_images import embed_files
 from fedra.models import Embedder
 
@@ -60,15 +61,41 @@ def evaluate_megaface(
     if wrong := [protocol for protocol in protocols if protocol != "megaface"]:
         raise ConfigError(f"the protocol '{wrong[0]}' does not go with a MegaFace folder: leave --protocol out")
     lists = read_megaface(folder)
+    _check_people(lists)  # before the images, which take hours
+    cleaned = _cleanable(lists, torch.arange(len(lists.probes)), torch.arange(len(lists.distractors)), console)
     source = _of_files(features, console) if isinstance(features, Path) else _of_model(features, folder, console)
     probes, distractors = source(PROBES, lists.probes), source(DISTRACTORS, lists.distractors)
     people = Subjects(probes.features, lists.people[probes.rows])
     found = {"": _found("MegaFace", people, distractors.features, None, console)}
-    if lists.noisy_probes is not None and lists.noisy_distractors is not None:
+    if cleaned and _cleanable(lists, probes.rows, distractors.rows, console):
+        assert lists.noisy_probes is not None, "there is noise to clean"
+        assert lists.noisy_distractors is not None, "there is noise to clean"
         clean = clean_probes(people, lists.noisy_probes[probes.rows], generator(seed, "megaface"))
         removed = lists.noisy_distractors[distractors.rows]
         found["cleaned "] = _found("MegaFace, cleaned", clean, distractors.features, removed, console)
-    return Evaluation(folder.resolve().name, "MegaFace", {"megaface": _outcome(lists, probes, distractors, found)})
+    outcome = _outcome(lists, probes, distractors, found)
+    return Evaluation(folder.resolve().name, "MegaFace", {"megaface": outcome}, str(folder.resolve()))
+
+
+def _check_people(lists: MegaFaceLists) -> None:
+    if len(torch.unique(lists.people)) == len(lists.people):
+        raise DataError(f"nobody has two images in {PROBES}_lst: MegaFace needs one to search by and one to find")
+
+
+def _cleanable(lists: MegaFaceLists, probes: Tensor, distractors: Tensor, console: Console | None) -> bool:
+    """Whether some rows of the lists can be cleaned; where only those without noise are missing, this is told."""
+    if lists.noisy_probes is None or lists.noisy_distractors is None:
+        return False
+    people, noisy = lists.people[probes], lists.noisy_probes[probes]
+    lost = probes[noisy & ~torch.isin(people, people[~noisy])]
+    reason = None
+    if len(lost):
+        person = PurePosixPath(lists.probes[int(lost[0])]).parent.name
+        reason = f"'{person}' has no usable probe image that is not in {PROBES}_noises.txt"
+    elif bool(lists.noisy_distractors[distractors].all()):
+        reason = f"no usable distractor is left that is not in {DISTRACTORS}_noises.txt"
+    tell(console, reason and f"the cleaned protocol is left out, because {reason}")
+    return reason is None
 
 
 def _outcome(lists: MegaFaceLists, probes: Half, distractors: Half, found: dict[str, MegaFace]) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from fedra.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
+    from PIL.ImageFile import ImageFile
 
 LARGEST = 300_000_000
 """Pixels of the largest photograph that is read: a small file may unfold to more than the memory holds."""
+_OPENING = Lock()
+"""Held while Pillow's limit, of which a process has one for all its threads, is ours."""
 
 
 def read_photograph(path: Path) -> Bytes:
@@ -25,17 +29,13 @@ def read_photograph(path: Path) -> Bytes:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        # Pillow warns of large images; the limit here is our own.
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")
-            if image.width * image.height > LARGEST:
-                raise DataError(
-                    f"the photograph '{path}' has {image.width} x {image.height} pixels: make it smaller, "
-                    f"at most {LARGEST:,} are read"
-                )
-            upright = ImageOps.exif_transpose(image)
-            pixels: Bytes = np.array(_coloured(upright))
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large images and of odd notes of cameras
+            with _opened(path) as image:
+                pixels: Bytes = np.array(_coloured(ImageOps.exif_transpose(image)))
+    except Image.DecompressionBombError:
+        raise DataError(f"the photograph '{path}' has more than {LARGEST:,} pixels: make it smaller") from None
+    except Exception as error:  # a damaged file fails in any way
         reason = "it is no image" if isinstance(error, UnidentifiedImageError) else _reason(error)
         raise DataError(f"the photograph '{path}' cannot be read ({reason}): check the file") from None
     return pixels
@@ -47,6 +47,19 @@ def photographs_in(folder: Path) -> list[Path]:
         raise DataError(f"there is no folder '{folder}': give a folder of photographs")
     found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
+
+
+def _opened(path: Path) -> ImageFile:
+    """The file's header, read under our own limit of pixels; Pillow's refuses what phones make today."""
+    from PIL import Image
+
+    with _OPENING:
+        limit = Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = LARGEST // 2  # Pillow refuses from twice as many
+        try:
+            return Image.open(path)
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 def _coloured(image: Picture) -> Picture:

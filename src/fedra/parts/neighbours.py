@@ -19,6 +19,8 @@ from fedra.registry import Positive
 
 Proportion = Annotated[float, Field(ge=0, le=1)]
 Epochs = Annotated[int, Field(ge=0)]
+Stages = Epochs | Annotated[tuple[Epochs, ...], Field(min_length=1)]
+"""As those of fine-tuning, but none at all is a length too."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class NearestNeighbours(FineTune):
     neighbours' probabilities, in which the former prevail.
     """
 
-    epochs: Epochs | tuple[Epochs, ...] = 0
+    epochs: Stages = 0
     k: Annotated[int, Field(ge=1)] = 5
     share: Proportion = 0.5
     grid: tuple[Proportion, ...] = ()

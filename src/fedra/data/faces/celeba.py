@@ -10,6 +10,9 @@ from pathlib import Path
 from fedra.data.images import Listing
 from fedra.errors import DataError
 
+DIGITS = 18
+"""Of the longest identity that is read: Python refuses numbers of thousands of digits."""
+
 
 def read_identities(path: Path) -> dict[str, int]:
     """The identity of every image by its file name."""
@@ -24,8 +27,8 @@ def read_identities(path: Path) -> dict[str, int]:
         words = line.split()
         if not words:
             continue
-        if len(words) != 2 or not words[1].isdecimal():
-            raise DataError(f"{path}, line {number}: '{line.strip()}' is no image and identity: fetch it again")
+        if len(words) != 2 or not words[1].isdecimal() or len(words[1]) > DIGITS:
+            raise DataError(f"{path}, line {number}: '{line.strip()[:60]}' is no image and identity: fetch it again")
         if words[0] in found:
             raise DataError(f"{path}, line {number}: the image {words[0]} is listed twice: fetch it again")
         found[words[0]] = int(words[1])

@@ -116,7 +116,7 @@ def _numbers(path: Path, rows: list[list[str]], kind: type[np.int64] | type[np.f
         raise DataError(f"{path} is empty: fetch it again")
     try:
         return torch.from_numpy(np.array(rows, dtype=np.str_).astype(kind))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"{path} has a word where a number is wanted ({error}): check the list") from None
 
 

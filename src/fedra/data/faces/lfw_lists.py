@@ -13,6 +13,8 @@ from fedra.errors import DataError
 
 Photo = tuple[str, int]
 """A person's name and the number of the image, from 1."""
+DIGITS = 18
+"""Of the longest number that is read: Python refuses those of thousands of digits."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ def read_pair_list(path: Path) -> tuple[NamedPair, ...]:
     """All pairs in the list's order: of each fold the genuine ones, then the impostors."""
     lines = _lines(path)
     number, head = lines[0]
+    if len(head) > 2:
+        raise DataError(
+            f"{path}, line {number}: '{' '.join(head)}' stands where the numbers of folds and of pairs are wanted: "
+            "check the list"
+        )
     folds, each = (_whole(path, number, [word]) for word in (head if len(head) == 2 else ["1", *head]))
     _check_end(path, lines, 1 + folds * 2 * each)
     if len(lines) < 1 + folds * 2 * each:
@@ -80,8 +87,9 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _whole(path: Path, number: int, words: list[str]) -> int:
-    if len(words) != 1 or not words[0].isdecimal():
-        raise DataError(f"{path}, line {number}: '{' '.join(words)}' stands where a number is wanted: check the list")
+    if len(words) != 1 or not words[0].isdecimal() or len(words[0]) > DIGITS:
+        shown = " ".join(words)[:60]
+        raise DataError(f"{path}, line {number}: '{shown}' stands where a number is wanted: check the list")
     return int(words[0])
 
 

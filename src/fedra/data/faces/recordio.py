@@ -161,13 +161,15 @@ def _ranges(records: RecordFile) -> list[tuple[int, int]] | None:
     """The range of image keys of every identity, where record 0 tells."""
     if 0 not in records.keys[:1] or not records[0].listed:
         return None
-    start, end = _range(records, 0)
-    return [_range(records, key) for key in range(start, end)]
+    last = records.keys[-1]
+    start, end = _range(records, 0, last)
+    return [_range(records, key, last) for key in range(start, end)]
 
 
-def _range(records: RecordFile, key: int) -> tuple[int, int]:
+def _range(records: RecordFile, key: int, last: int) -> tuple[int, int]:
+    """The keys that a record names, none beyond the last one: a damaged end would be a list of all numbers up to it."""
     labels = records.labels(key)
-    if len(labels) < 2 or not 0 < labels[0] <= labels[1] or any(label % 1 for label in labels[:2]):
+    if len(labels) < 2 or not 0 < labels[0] <= labels[1] <= last + 1 or any(label % 1 for label in labels[:2]):
         raise DataError(f"{records.path}, record {key}: {labels} is no range of records: fetch the files again")
     return int(labels[0]), int(labels[1])
 
@@ -200,7 +202,7 @@ def read_property(path: Path) -> tuple[int, int, int] | None:
     if not path.is_file():
         return None
     words = path.read_text(encoding="utf-8", errors="replace").strip().split(",")
-    if len(words) != 3 or not all(word.strip().isdecimal() for word in words):
+    if len(words) != 3 or not all(word.strip().isdecimal() and len(word) < 19 for word in words):
         raise DataError(f"{path} is no 'identities,height,width' line: restore or remove it")
     identities, height, width = map(int, words)
     return identities, height, width
