@@ -17,8 +17,7 @@ from fedra.data import data_root
 from fedra.data.download import offline
 from fedra.errors import RunError
 from fedra.experiment.folder import RunFolder
-from fedra.experiment.progress import steps
-from fedra.experiment.run import tell
+from fedra.experiment.progress import steps, tell
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pillow", "matplotlib")
 

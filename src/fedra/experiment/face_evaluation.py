@@ -35,8 +35,7 @@ from fedra.experiment.face_protocols import (
 )
 from fedra.experiment.folder import RunFolder
 from fedra.experiment.naming import read_word
-from fedra.experiment.progress import steps
-from fedra.experiment.run import tell
+from fedra.experiment.progress import steps, tell
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.registry import fields

@@ -35,8 +35,7 @@ from fedra.experiment.judge import Judge
 from fedra.experiment.last_test import last_test
 from fedra.experiment.memory import Memories
 from fedra.experiment.plan import Plan, State
-from fedra.experiment.progress import screen, steps, warn_of_restarts
-from fedra.experiment.progress import tell as tell  # others ask a run for it
+from fedra.experiment.progress import screen, steps, tell, warn_of_restarts
 from fedra.experiment.tensorboard import Events
 from fedra.experiment.training import rounds
 from fedra.models import parameters_of

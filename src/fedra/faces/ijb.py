@@ -27,8 +27,7 @@ from fedra.evaluation.faces.identification import FPIRS, RANKS
 from fedra.evaluation.faces.rates import FARS
 from fedra.experiment.face_evaluation import Evaluation, Protocol
 from fedra.experiment.face_protocols import Draw, Outcome, points, rates
-from fedra.experiment.progress import steps
-from fedra.experiment.run import tell
+from fedra.experiment.progress import steps, tell
 from fedra.faces.ijb_lists import IjbFolder, Lists, unfit, without
 from fedra.faces.many_images import embed_files
 from fedra.models import Embedder

@@ -18,8 +18,7 @@ from fedra.data.decoding import Bytes
 from fedra.data.images import shortened
 from fedra.errors import DataError
 from fedra.experiment.face_protocols import directed
-from fedra.experiment.progress import steps
-from fedra.experiment.run import tell
+from fedra.experiment.progress import steps, tell
 from fedra.faces.alignment import align_face
 from fedra.faces.photographs import read_photograph
 from fedra.models import Embedder

@@ -20,8 +20,7 @@ from fedra.errors import ConfigError, DataError
 from fedra.evaluation.faces import MegaFace, Subjects, clean_probes, megaface, read_features
 from fedra.experiment.face_evaluation import Evaluation, Protocol
 from fedra.experiment.face_protocols import Outcome, directed, points
-from fedra.experiment.progress import steps
-from fedra.experiment.run import tell
+from fedra.experiment.progress import steps, tell
 from fedra.faces.many_images import embed_files
 from fedra.models import Embedder
 
