@@ -126,11 +126,12 @@ def _lines(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 def probe(clients: int, folder: Path, size: Size, last: int) -> None:
     """Train to the round `last`, from the folder's checkpoint if there is one, and print a line for every round."""
     from fedra.core.round import init_server
-    from fedra.experiment.checkpoint import Checkpoint
     from fedra.experiment.cohort import CohortRule
-    from fedra.experiment.plan import Plan, State
-    from fedra.experiment.training import rounds
+    from fedra.experiment.plan import Plan
+    from fedra.experiment.rounds import rounds
     from fedra.runners import RUNNERS
+    from fedra.storage.checkpoint import Checkpoint
+    from fedra.storage.state import State
 
     job = _job(clients, size.people)
     checkpoint = Checkpoint(folder)

@@ -20,7 +20,7 @@ from fedra.core.batches import Examples
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.data.clients import OwnClients
-from fedra.experiment.judge import Trial, classification
+from fedra.experiment.evaluators.evaluator import Trial, classification
 from fedra.runners import Runner
 from fedra.runners.processes import default_start_method
 

@@ -13,11 +13,12 @@ from fedra.core.model import Model
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
 from fedra.experiment.cohort import CohortRule
-from fedra.experiment.judge import Judge, classification
-from fedra.experiment.plan import Plan, State
-from fedra.experiment.training import rounds
+from fedra.experiment.evaluators.evaluator import Judge, classification
+from fedra.experiment.plan import Plan
+from fedra.experiment.rounds import rounds
 from fedra.models import build
 from fedra.runners import RUNNERS
+from fedra.storage.state import State
 
 ENDLESS = 1_000_000
 """More rounds than any benchmark asks for."""

@@ -9,7 +9,7 @@ import torch
 from measure import Row, cores, in_turns, main, parser
 
 from fedra.faces import Gallery, ModelSource
-from fedra.faces.gallery import About
+from fedra.faces.recognition.gallery import GalleryMetadata
 
 WIDTH, TOP = 512, 5
 TARGET = 2.0
@@ -18,7 +18,7 @@ TARGET = 2.0
 def _gallery(people: int, width: int) -> Gallery:
     draw = torch.Generator().manual_seed(0)
     names = tuple(f"person {number}" for number in range(people))
-    about = About(model=ModelSource(path="none"), fingerprint="none")
+    about = GalleryMetadata(model=ModelSource(path="none"), fingerprint="none")
     return Gallery(about, names, torch.randn(people, width, generator=draw), torch.ones(people, dtype=torch.int64))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +18,30 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test of a loader reaches the network; those of the download switch it on for their own server."""
+    monkeypatch.setenv("FEDRA_OFFLINE", "1")
+
+
+@pytest.fixture
+def real_data(tmp_path: Path) -> Path:
+    """A root that shows the real sets; a file in the cache's place keeps decoded copies from piling up."""
+    source = os.environ.get("FEDRA_TEST_DATA")
+    if not source:
+        pytest.skip("FEDRA_TEST_DATA is not set: no real data to read")
+    for entry in Path(source).iterdir():
+        if entry.is_dir() and entry.name != ".cache":
+            (tmp_path / entry.name).symlink_to(entry.resolve())
+    (tmp_path / ".cache").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is most of a tiny run's time."""
+    from fedra.experiment import run
+
+    monkeypatch.setattr(run, "_curves", lambda *_: None)

@@ -10,7 +10,7 @@ import torch
 
 import tiny
 from fedra.core.tree import Tree
-from fedra.experiment.memory import ClientFiles, Memories
+from fedra.storage.client_state import ClientFiles, Memories
 
 SIZE = 1024
 MB = SIZE / 2**20

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tiny
-from fedra.catalogue import listing
+from fedra.catalog import listing
 from fedra.core.part import KNOWN
 from tiny import call, mistake
 

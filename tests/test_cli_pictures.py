@@ -11,7 +11,7 @@ import torch
 
 import tiny
 from fedra.analysis.embeddings import Embeddings
-from fedra.experiment.embeddings import read_embeddings, save_embeddings
+from fedra.experiment.embed_run import read_embeddings, save_embeddings
 from tiny import call, mistake
 
 

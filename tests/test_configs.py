@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from fedra.config.names import build_algorithm, build_schedule
+from fedra.config.schema import Config, NamedSection
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
 from fedra.errors import ConfigError
-from fedra.experiment.config import Config
-from fedra.experiment.naming import build_algorithm, build_schedule
-from fedra.experiment.sections import Named
-from fedra.experiment.sweep import Point, expand, read_grid
+from fedra.experiment.sweep import expand, read_grid
 from fedra.models import MODELS
 from fedra.registry import Registry
+from fedra.reports.sweep_table import Point
 from fedra.runners import RUNNERS
 from fedra.runners.centralised import refuse_federated_parts
 
@@ -55,7 +55,7 @@ def configs(path: Path) -> list[Config]:
     return [config for point in points(path) for _, config, _ in point.runs]
 
 
-def check(section: Named, registry: Registry) -> None:
+def check(section: NamedSection, registry: Registry) -> None:
     registry.settings(section.name, section.settings)
 
 

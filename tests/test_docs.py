@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fedra.experiment import config as configuration
-from fedra.experiment.naming import build_algorithm
+from fedra.config import reading as configuration
+from fedra.config.names import build_algorithm
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

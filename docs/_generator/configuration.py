@@ -8,11 +8,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from _generator.markdown import NOTICE, fields_table, kind, prose, table, value
+from fedra.config.schema import Config, SweepSection
 from fedra.core.rates import SCHEDULES
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
-from fedra.experiment.config import Config
-from fedra.experiment.sections import Sweep
 from fedra.models import MODELS
 from fedra.registry import Registry, fields
 from fedra.runners import RUNNERS
@@ -78,7 +77,7 @@ def pages() -> dict[str, str]:
     text = NOTICE + INTRODUCTION + "## Top level\n\n" + _keys(plain) + "\n"
     for name, section in sections.items():
         text += f"## [{name}]\n\n{prose(section)}\n{_keys(section.model_fields)}\n"
-    return {"configuration.md": text + SWEEP.replace("{keys}", _keys(Sweep.model_fields)) + _named()}
+    return {"configuration.md": text + SWEEP.replace("{keys}", _keys(SweepSection.model_fields)) + _named()}
 
 
 def _keys(found: Mapping[str, FieldInfo]) -> str:

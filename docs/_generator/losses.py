@@ -11,7 +11,7 @@ import matplotlib
 
 from _generator.markdown import NOTICE, block, fields_table, lead, prose, table
 from fedra.losses import LOSSES
-from fedra.losses.picture import draw
+from fedra.losses.loss_plot import draw
 from fedra.registry import class_fields
 
 INTRODUCTION = """# Margin losses

@@ -20,7 +20,7 @@ import fedra.algorithms
 import fedra.parts
 from _generator.markdown import NOTICE, block, fields_table, joined, lead, paragraphs, prose, table, value
 from fedra.algorithms import ALGORITHMS, ENTRIES
-from fedra.catalogue import SLOT_NOTES
+from fedra.catalog import SLOT_NOTES
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.job import Job, LocalTraining, run_client
@@ -30,7 +30,7 @@ from fedra.core.personaliser import Personaliser
 from fedra.core.round import broadcast, init_server
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 from fedra.registry import class_fields, fields
 
 CHOICES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("choices.toml").read_text(encoding="utf-8"))

@@ -18,8 +18,8 @@ import fedra
 from fedra.algorithms import fedgc, fedpe
 from fedra.core.random import scoped_seed
 from fedra.data import load
-from fedra.evaluation.faces import Scores, verify
-from fedra.experiment.embedder import embedder_of_weights
+from fedra.faces.metrics import Scores, verify
+from fedra.storage.trained_model import embedder_of_weights
 
 CLIENTS, ROUNDS = 24, 20
 

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedra import __version__
+from fedra.console import steps, tell
 from fedra.data import data_root
 from fedra.data.download import offline
 from fedra.errors import RunError
-from fedra.experiment.folder import RunFolder
-from fedra.experiment.progress import steps, tell
+from fedra.storage.run_folder import RunFolder
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pillow", "matplotlib")
 

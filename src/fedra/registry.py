@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass
 from dataclasses import fields as dataclass_fields
 from functools import cache
@@ -40,11 +41,20 @@ class Field:
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
-    """Named functions of one kind ("dataset", "model", ...); `@registry.add("name")` puts one in."""
+    """Named functions of one kind ("dataset", "model", ...); `@registry.add("name")` puts one in.
 
-    def __init__(self, kind: str) -> None:
+    `homes` are modules whose import registers more: they are imported when a name is missing or all names are asked
+    for, so that what is known never depends on what happens to be imported.
+    """
+
+    def __init__(self, kind: str, homes: Sequence[str] = ()) -> None:
         self.kind = kind
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._homes = list(homes)
+
+    def _load(self) -> None:
+        while self._homes:
+            importlib.import_module(self._homes.pop())
 
     def add(self, name: str) -> Callable[[F], F]:
         def put(function: F) -> F:
@@ -56,18 +66,21 @@ class Registry(Mapping[str, Callable[..., Any]]):
         return put
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        try:
-            return self._functions[name]
-        except KeyError:
-            raise ConfigError(f"there is no {self.kind} '{name}': {nearest(name, self._functions)}") from None
+        if name not in self:
+            raise ConfigError(f"there is no {self.kind} '{name}': {nearest(name, self._functions)}")
+        return self._functions[name]
 
     def __contains__(self, name: object) -> bool:
+        if name not in self._functions:
+            self._load()
         return name in self._functions
 
     def __iter__(self) -> Iterator[str]:
+        self._load()
         return iter(sorted(self._functions))
 
     def __len__(self) -> int:
+        self._load()
         return len(self._functions)
 
     def settings(

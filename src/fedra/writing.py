@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedra.errors import ConfigError
+from fedra.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +32,16 @@ def write_atomically(path: Path, data: bytes, lasting: bool = True) -> None:
         if lasting:
             os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write JSON, making the folder; a number that is not finite is refused."""
+    try:
+        text = json.dumps(content, indent=1, allow_nan=False)
+    except ValueError:
+        raise DataError(f"a number for '{path}' is NaN or infinite: JSON can hold finite numbers only") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (text + "\n").encode())
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Personalised methods written the plain way: every client's own model, by modules and torch's own optimisers.
+"""PersonalModels methods written the plain way: every client's own model, by modules and torch's own optimisers.
 
 Nothing of fedra is used but the order of the batches. `Personal` is FedAvg; a method is told by what its clients keep,
 by what they do in a step, and by the model they use in the end.

@@ -14,8 +14,8 @@ import tiny
 import toy
 from fedra.algorithms import fedarc
 from fedra.data.partition import split
-from fedra.experiment.checkpoint import load_model
 from fedra.losses import ArcFace
+from fedra.storage.checkpoint import load_model
 
 VECTORS = "margin-softmax.vectors"
 

@@ -16,7 +16,7 @@ from fedra import algorithms as ours
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Schedule
 from fedra.core.tree import Params
-from fedra.evaluation.personalised import own_models
+from fedra.evaluation.personal_models import own_models
 from fedra.parts.gradient import Clip
 from fedra.parts.personalise import FineTune, KeepLast
 from fedra.runners import RUNNERS

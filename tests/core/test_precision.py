@@ -13,13 +13,13 @@ import fedra
 import tiny
 import toy
 from fedra.algorithms import fedarc, fedavg, fedsol, moon
+from fedra.config.reading import read
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Model
 from fedra.core.precision import PRECISIONS, Precision, PrecisionName, build_precision
 from fedra.core.tree import flatten
 from fedra.errors import ConfigError
 from fedra.experiment.build import build
-from fedra.experiment.config import read
 from fedra.losses import LOSSES
 
 HALF: tuple[PrecisionName, ...] = ("bfloat16", "float16")

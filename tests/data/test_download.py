@@ -198,6 +198,6 @@ def test_a_slow_transfer_shows_a_bar(
 ) -> None:
     fetch(remote(server, "good"), tmp_path / "fast")
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("fedra.data.progress.PATIENCE", -1.0)
+    monkeypatch.setattr("fedra.console.PATIENCE", -1.0)
     fetch(remote(server, "good"), tmp_path / "slow")
     assert "set.bin" in capsys.readouterr().err

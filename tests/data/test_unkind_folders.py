@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from fedra.data import load
-from fedra.data.faces import verification_set
 from fedra.errors import ConfigError, DataError
+from fedra.faces.datasets import verification_set
 
 
 def crops(base: Path, *counts: int) -> Path:

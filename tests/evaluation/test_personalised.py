@@ -21,8 +21,8 @@ from fedra.core.part import Sharing
 from fedra.core.random import shuffles
 from fedra.core.round import init_server
 from fedra.errors import ConfigError, DataError
-from fedra.evaluation.personalised import (
-    Personalised,
+from fedra.evaluation.personal_models import (
+    PersonalModels,
     aligned_rows,
     own_models,
     personal_job,
@@ -41,7 +41,7 @@ def job(algorithm: Algorithm, module: toy.Net | None = None, shape: tuple[int, .
     )
 
 
-def run(work: Job) -> Personalised:
+def run(work: Job) -> PersonalModels:
     server = init_server(work.algorithm, work.initial())
     return personalised(work, RUNNERS["sequential"], server, lambda client: {}, rounds=3)
 
@@ -102,7 +102,7 @@ def far(algorithm: Algorithm, module: toy.Net | None = None) -> Job:
     return replace(toy.job(algorithm, module), test=Examples(test.inputs, test.targets))
 
 
-def outcome(work: Job, runner: str = "sequential", **more: Any) -> Personalised:
+def outcome(work: Job, runner: str = "sequential", **more: Any) -> PersonalModels:
     history = toy.run(work, ((0, 1), (0, 1)))
     remembered = lambda client: history.memory.get(client, {})  # noqa: E731
     return personalised(work, RUNNERS[runner], history.server, remembered, 2, **more)

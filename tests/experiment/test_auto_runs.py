@@ -13,8 +13,9 @@ from rich.console import Console
 
 import fedra
 import tiny
+from fedra.config import reading as config
 from fedra.core.job import Job
-from fedra.experiment import build, config
+from fedra.experiment import build
 from fedra.experiment.run import Interrupted
 from fedra.runners import Choice
 
@@ -60,7 +61,7 @@ def test_a_record_that_is_run_again_or_resumed_is_not_chosen_anew(
 ) -> None:
     fedra.run(auto(), out=tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr("fedra.experiment.training.Fold.finish", _interrupt_in_round_two())
+        patch.setattr("fedra.experiment.rounds.Fold.finish", _interrupt_in_round_two())
         with pytest.raises(Interrupted):
             fedra.run(auto(), out=tmp_path / "half")
     assert len(chosen) == 2
@@ -71,7 +72,7 @@ def test_a_record_that_is_run_again_or_resumed_is_not_chosen_anew(
 
 
 def _interrupt_in_round_two() -> Any:
-    from fedra.experiment.training import Fold
+    from fedra.experiment.rounds import Fold
 
     finish, calls = Fold.finish, []
 

@@ -15,16 +15,17 @@ from rich.console import Console
 import fedra
 import tiny
 import toy
+from fedra.config.mode import notice, title
+from fedra.config.reading import read
+from fedra.config.schema import Config
 from fedra.data.augment import Transform
 from fedra.data.clients import PooledClients
 from fedra.errors import ConfigError
 from fedra.experiment import run as experiment
-from fedra.experiment.centralised import notice, title
-from fedra.experiment.config import Config, read
-from fedra.experiment.folder import RunFolder
-from fedra.experiment.report import titles
 from fedra.experiment.sweep import sweep
 from fedra.losses import ArcFace
+from fedra.reports.comparison import titles
+from fedra.storage.run_folder import RunFolder
 from tiny import call, mistake
 
 RUNNER = {"name": "centralised", "threads": 1}
@@ -55,7 +56,7 @@ def test_a_round_is_an_epoch_over_everything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
-    from fedra.experiment.checkpoint import Checkpoint
+    from fedra.storage.checkpoint import Checkpoint
 
     config = tiny.table(**{**CONFIG, "local": {**MOMENTUM, "optimizer": optimizer}})
     fedra.run(config, out=tmp_path / "whole")

@@ -15,11 +15,11 @@ from rich.console import Console
 import fedra
 import tiny
 from fedra.analysis.embeddings import Embeddings
+from fedra.callbacks import screen as progress
+from fedra.console import steps
 from fedra.errors import ConfigError, DataError, RunError
-from fedra.experiment import progress
-from fedra.experiment.checkpoint import load_model
-from fedra.experiment.embeddings import embed_run, read_embeddings, save_embeddings
-from fedra.experiment.progress import steps
+from fedra.experiment.embed_run import embed_run, read_embeddings, save_embeddings
+from fedra.storage.checkpoint import load_model
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "plain": {"name": "fedavg"},

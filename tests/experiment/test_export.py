@@ -18,9 +18,9 @@ import tiny
 from fedra.core.model import Model
 from fedra.errors import ConfigError, FedraError
 from fedra.experiment import export, run
-from fedra.experiment.embedder import Trained, embedder_of_run
 from fedra.experiment.export import Deployed, export_run
 from fedra.models import MODELS, build
+from fedra.storage.trained_model import TrainedModel, embedder_of_run
 
 DATA = {"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [3, 16, 20]}
 MODEL = {"name": "iresnet-tiny", "embedding": 8, "width": 4}
@@ -69,7 +69,7 @@ def test_every_model_gives_the_same_numbers_at_any_batch_size(name: str) -> None
     images = len(shape) == 3
     module = build(name, shape, 4, seed=1, **settings).eval()
     scale = (0.4,) * shape[0] if images else ()
-    trained = Trained(module, shape, images, scale, scale, ("a", "b", "c", "d"))
+    trained = TrainedModel(module, shape, images, scale, scale, ("a", "b", "c", "d"))
     graph = export._graph(Deployed(trained, True, True).eval(), export._raw(trained, 2, 0))
     told: list[int] = []
     differences = list(export._differences(graph, trained, Model(module), True, told.append))
@@ -141,12 +141,12 @@ def test_the_card_names_no_folder_of_the_machine(folder: Path, tmp_path: Path) -
 
 
 def test_a_graph_that_differs_is_not_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true = Trained.transform.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Trained, "transform", property(lambda self: fedra.data.Transform(None, None)))
+    true = TrainedModel.transform.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(TrainedModel, "transform", property(lambda self: fedra.data.Transform(None, None)))
     with pytest.raises(FedraError, match=r"differs from PyTorch by .*, more than 0\.0001, so nothing was written"):
         export_run(folder, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(Trained, "transform", property(true))
+    monkeypatch.setattr(TrainedModel, "transform", property(true))
     assert export_run(folder, tmp_path / "net.onnx").difference < 1e-4
 
 

@@ -17,8 +17,8 @@ import tiny
 from fedra.data.dataset import Pairs
 from fedra.errors import ConfigError, DataError
 from fedra.experiment import run
-from fedra.experiment.face_evaluation import check_protocols, evaluate_run_test, faces_of, read_faces
-from fedra.experiment.face_protocols import (
+from fedra.experiment.evaluate_model import check_protocols, evaluate_run_test, faces_of, read_faces
+from fedra.faces.benchmarks.protocols import (
     FaceSet,
     client_verification,
     identification,

@@ -16,6 +16,7 @@ from torch import Tensor
 import fedra
 import tiny
 from fedra.algorithms import ALGORITHMS, ENTRIES, fedavg, register
+from fedra.config.reading import read
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Output
 from fedra.core.part import GradientFunction, GradientRule, Term
@@ -23,13 +24,13 @@ from fedra.core.tree import Params
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload, View
 from fedra.errors import RunError
-from fedra.experiment import plan, training
+from fedra.experiment import plan
+from fedra.experiment import rounds as training
 from fedra.experiment.build import build
-from fedra.experiment.checkpoint import load_model
 from fedra.experiment.cohort import Expected, FaultRule, refusals
-from fedra.experiment.config import read
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
+from fedra.storage.checkpoint import load_model
 from tiny import mistake
 
 pytestmark = pytest.mark.usefixtures("without_curves")

@@ -11,14 +11,14 @@ import torch
 
 import fedra
 import tiny
+from fedra.config.schema import Config
 from fedra.core.batches import AsIs
 from fedra.data.dataset import Dataset, Pairs, Split
 from fedra.errors import ConfigError, RunFailed
-from fedra.evaluation.faces import verify
 from fedra.experiment.build import build
-from fedra.experiment.config import Config
-from fedra.experiment.embedder import embedder_of_run
-from fedra.experiment.judge import VerificationJudge, choose_protocol
+from fedra.experiment.evaluators.evaluator import VerificationJudge, choose_protocol
+from fedra.faces.metrics import verify
+from fedra.storage.trained_model import embedder_of_run
 
 FACES = {"name": "synthetic-faces", "identities": 6, "images": 6, "size": 32, "test_identities": 6}
 MODEL = {"name": "mobilefacenet-tiny", "embedding": 8}

@@ -102,7 +102,7 @@ def test_a_stop_within_any_write(
 def test_a_stop_between_the_lines_and_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
-    from fedra.experiment.checkpoint import Checkpoint
+    from fedra.storage.checkpoint import Checkpoint
 
     real = Checkpoint.save
 
@@ -128,9 +128,10 @@ def test_an_interruption_anywhere_keeps_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], number: signal.Signals, step: int
 ) -> None:
     """A signal while clients train, while the state moves on, while lines are written, while it is saved."""
-    from fedra.experiment import plan, training
-    from fedra.experiment.checkpoint import Checkpoint
-    from fedra.experiment.folder import RunFolder
+    from fedra.experiment import plan
+    from fedra.experiment import rounds as training
+    from fedra.storage.checkpoint import Checkpoint
+    from fedra.storage.run_folder import RunFolder
 
     places: list[tuple[Any, str]] = [
         (training, "refusals"), (plan.State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),

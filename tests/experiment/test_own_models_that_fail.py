@@ -18,12 +18,13 @@ import fedra
 import tiny
 from fedra import simulate
 from fedra.algorithms import fedavg
+from fedra.config.reading import read
 from fedra.core.model import Weights
 from fedra.errors import ConfigError, DataError, RunFailed
-from fedra.evaluation import personalised
-from fedra.experiment import recognition, run
+from fedra.evaluation import personal_models as personalised
+from fedra.experiment import run
 from fedra.experiment.build import build
-from fedra.experiment.config import read
+from fedra.experiment.evaluators import recognition
 from fedra.models import build as build_model
 from fedra.parts.personalise import FineTune
 

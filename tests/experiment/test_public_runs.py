@@ -10,10 +10,11 @@ import torch
 
 import fedra
 import tiny
+from fedra.config.reading import read, write
+from fedra.config.resolve import resolve_defaults
 from fedra.errors import ConfigError
-from fedra.experiment.build import build, resolved
-from fedra.experiment.config import read, write
-from fedra.experiment.folder import RunFolder
+from fedra.experiment.build import build
+from fedra.storage.run_folder import RunFolder
 
 PUBLIC = {"name": "synthetic", "examples": 40, "test_examples": 5, "classes": 3, "shape": [6], "seed": 9}
 
@@ -41,9 +42,9 @@ def test_a_run_keeps_its_public_set_and_can_be_repeated(tmp_path: Path) -> None:
 
 
 def test_the_public_part_is_written_out_and_optional() -> None:
-    full = resolved(read(table()))
+    full = resolve_defaults(read(table()))
     assert 'name = "synthetic"' in write(full).partition("[public]")[2]
-    without = resolved(read({name: value for name, value in table().items() if name != "public"}))
+    without = resolve_defaults(read({name: value for name, value in table().items() if name != "public"}))
     assert "[public]" not in write(without)
     assert build(without).job.public is None
 

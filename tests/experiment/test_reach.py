@@ -10,8 +10,8 @@ import pytest
 import fedra
 import tiny
 from fedra.errors import ConfigError
-from fedra.experiment.folder import RunFolder
-from fedra.experiment.report import compare_table, read_shares, rounds_to
+from fedra.reports.comparison import compare_table, read_shares, rounds_to
+from fedra.storage.run_folder import RunFolder
 
 METRICS: list[dict[str, Any]] = [
     {"round": 1, "accuracy": 0.2},

@@ -15,19 +15,20 @@ import torch
 
 import fedra
 import tiny
+from fedra.config.reading import read, write
+from fedra.config.resolve import mark_weights
 from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
 from fedra.core.model import Model, Weights
 from fedra.core.round import init_server
 from fedra.errors import ConfigError, DataError, RunFailed
-from fedra.evaluation.faces import ClientScores, enrolled_scores
 from fedra.experiment import run
-from fedra.experiment.build import build, marked
-from fedra.experiment.clients_judge import ClientsJudge
-from fedra.experiment.config import read, write
-from fedra.experiment.embedder import embedder_of_run
-from fedra.experiment.folder import RunFolder
+from fedra.experiment.build import build
+from fedra.experiment.evaluators.client_evaluator import ClientsJudge
 from fedra.experiment.run import RunResult
+from fedra.faces.metrics import ClientScores, enrolled_scores
+from fedra.storage.run_folder import RunFolder
+from fedra.storage.trained_model import embedder_of_run
 
 FACES = {
     "name": "synthetic-faces",
@@ -152,14 +153,14 @@ def test_the_frozen_model_is_the_one_in_the_weights(finished: RunResult) -> None
 def test_other_weights_than_the_run_began_with_are_refused(finished: RunResult, tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     shutil.copy(folder_of(finished) / "model.safetensors", weights)
-    recorded = marked(read(config(model={**MODEL, "weights": str(weights)})))
+    recorded = mark_weights(read(config(model={**MODEL, "weights": str(weights)})))
     build(recorded)
     tensors = safetensors.torch.load_file(weights)
     safetensors.torch.save_file({name: value + 1 for name, value in tensors.items()}, weights)
     with pytest.raises(ConfigError, match=r"weights.safetensors' are not those that the run began with"):
         build(recorded)
     with pytest.raises(DataError, match=r"has no model.safetensors: give a finished run's folder"):
-        marked(read(config(model={**MODEL, "weights": str(tmp_path)})))
+        mark_weights(read(config(model={**MODEL, "weights": str(tmp_path)})))
 
 
 def test_several_people_a_client_and_methods_without_own_models() -> None:

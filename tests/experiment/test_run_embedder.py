@@ -16,9 +16,9 @@ import tiny
 from fedra.data import load, transform_for
 from fedra.errors import ConfigError, DataError, RunError
 from fedra.experiment import run
-from fedra.experiment.checkpoint import load_model
-from fedra.experiment.embedder import embedder_of_run, embedder_of_weights
 from fedra.models import build
+from fedra.storage.checkpoint import load_model
+from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
 
 DATA = {"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [1, 16, 16]}
 MODEL = {"name": "mobilefacenet-tiny", "embedding": 8}

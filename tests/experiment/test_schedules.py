@@ -10,10 +10,12 @@ import pytest
 
 import fedra
 import tiny
+from fedra.config.reading import read, write
+from fedra.config.resolve import resolve_defaults
+from fedra.config.schema import Config
 from fedra.errors import ConfigError
-from fedra.evaluation.personalised import personal_job
-from fedra.experiment.build import build, local_training, resolved
-from fedra.experiment.config import Config, read, write
+from fedra.evaluation.personal_models import personal_job
+from fedra.experiment.build import build, local_training
 from fedra.parts.personalise import FineTune
 from tiny import mistake
 
@@ -38,11 +40,11 @@ def test_lr_decay_stays_as_it_was() -> None:
 
 
 def test_the_resolved_configuration_holds_every_default_and_reads_back() -> None:
-    config = resolved(read({"local": {"schedule": "step"}}))
+    config = resolve_defaults(read({"local": {"schedule": "step"}}))
     assert config.local.schedule == {"name": "step", "milestones": [0.5, 0.75], "gamma": 0.1}
-    assert resolved(Config()).local.schedule == {"name": "constant"}
+    assert resolve_defaults(Config()).local.schedule == {"name": "constant"}
     path = read(tiny_toml(write(config)))
-    assert write(resolved(path)) == write(config)
+    assert write(resolve_defaults(path)) == write(config)
 
 
 def tiny_toml(text: str) -> dict[str, Any]:

@@ -15,10 +15,11 @@ import tomli_w
 from rich.console import Console
 
 import tiny
+from fedra.config.reading import read
 from fedra.errors import ConfigError
 from fedra.experiment import run as experiment
-from fedra.experiment.config import read
-from fedra.experiment.sweep import Cell, expand, read_grid, short, split_values, sweep
+from fedra.experiment.sweep import expand, read_grid, split_values, sweep
+from fedra.reports.sweep_table import Cell, short
 from tiny import call, mistake
 
 pytestmark = pytest.mark.usefixtures("without_curves")

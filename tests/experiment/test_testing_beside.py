@@ -14,11 +14,13 @@ import torch
 
 import toy
 from fedra.algorithms import moon
+from fedra.callbacks.callback import Report
 from fedra.core.job import Job
-from fedra.experiment.plan import Plan, Report, State
-from fedra.experiment.training import rounds
+from fedra.experiment.plan import Plan
+from fedra.experiment.rounds import rounds
 from fedra.runners import RUNNERS, Result, Runner
 from fedra.runners.processes import ProcessRunner, processes
+from fedra.storage.state import State
 
 
 @pytest.fixture

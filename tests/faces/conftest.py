@@ -10,9 +10,9 @@ import pytest
 import fedra
 import tiny
 from fedra.data.decoding import Bytes
-from fedra.data.faces import MadeUpFaces, PhotographSettings, write_photographs
 from fedra.experiment import run
 from fedra.faces import Face, KnownPoints, ModelSource, photographs_in, read_photograph
+from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
 
 SIDE = 32
 SETTINGS = PhotographSettings(height=80, width=100, smallest=0.25, largest=0.35)
@@ -59,7 +59,7 @@ def source(model: Path) -> ModelSource:
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four people, three photographs of each, 80x100, and points.json."""
     folder = tmp_path_factory.mktemp("photographs") / "people"
-    return write_photographs(folder, MadeUpFaces(), identities=4, images=3, settings=SETTINGS)
+    return write_photographs(folder, SyntheticFaces(), identities=4, images=3, settings=SETTINGS)
 
 
 @pytest.fixture(scope="session")
@@ -70,5 +70,5 @@ def detector(photographs: Path) -> Acquainted:
 @pytest.fixture
 def known_to_the_commands(detector: Acquainted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every --detector is the acquainted one."""
-    monkeypatch.setattr("fedra.faces.detectors.open_detector", lambda name: detector)
-    monkeypatch.setattr("fedra.faces.recogniser.open_detector", lambda name: detector)
+    monkeypatch.setattr("fedra.faces.photos.detectors.open_detector", lambda name: detector)
+    monkeypatch.setattr("fedra.faces.recognition.recognizer.open_detector", lambda name: detector)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedra.data.faces import MadeUpFaces
 from fedra.errors import ConfigError, DataError
 from fedra.faces import Detector, KnownPoints, align_face, align_folder
-from fedra.faces.aligning import SKIPPED
+from fedra.faces.photos.align_folder import SKIPPED
+from fedra.faces.synthetic import SyntheticFaces
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_face_looks_the_same_from_wherever_it_was_aligned(
     assert not (tmp_path / "crops" / SKIPPED).exists()
     for person, number in ((0, 0), (2, 1), (3, 2)):
         crop = np.asarray(Image.open(tmp_path / f"crops/person_{person:05d}/{number:04d}.png"))
-        image, points = MadeUpFaces(size=64).images_and_points([(person, number)])
+        image, points = SyntheticFaces(size=64).images_and_points([(person, number)])
         other = align_face(image[0].permute(1, 2, 0).numpy(), points[0].numpy(), 64)
         middle = np.s_[16:-12, 16:-16]
         assert crop.shape == (64, 64, 3)

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 import fedra
 import tiny
-from fedra.data.faces.megaface import is_megaface, read_megaface
 from fedra.errors import ConfigError, DataError
-from fedra.evaluation.faces import write_feature
 from fedra.experiment import run
-from fedra.faces.ijb import evaluate_ijb
-from fedra.faces.ijb_lists import IjbFolder, is_ijb
-from fedra.faces.landmarks import TEMPLATE
-from fedra.faces.megaface import evaluate_megaface
+from fedra.faces.benchmarks.ijb import evaluate_ijb
+from fedra.faces.benchmarks.ijb_folder import IjbFolder, is_ijb
+from fedra.faces.benchmarks.megaface import evaluate_megaface
+from fedra.faces.benchmarks.megaface_lists import is_megaface, read_megaface
+from fedra.faces.metrics import write_feature
+from fedra.faces.photos.landmarks import TEMPLATE
 from fedra.models import Embedder
 
 SIDE, SUBJECTS = 56, 6
@@ -115,7 +115,7 @@ def save(path: Path, image: Image.Image) -> None:
 
 def by_hand(folder: Path) -> dict[int, Tensor]:
     """Templates as a loop: frames of a medium averaged, media summed, lengths and detector scores as weights."""
-    from fedra.faces.alignment import align_face
+    from fedra.faces.photos.alignment import align_face
 
     sums: dict[int, dict[int, list[Tensor]]] = {}
     points = {

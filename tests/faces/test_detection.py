@@ -12,9 +12,11 @@ import pytest
 
 from fedra.data.download import offline
 from fedra.errors import ConfigError, DataError
-from fedra.faces import Face, main_face, mtcnn, onnx, open_detector, yunet
-from fedra.faces.detection import suppress
-from fedra.faces.photographs import read_photograph
+from fedra.faces import Face, main_face, open_detector
+from fedra.faces.photos import mtcnn, yunet
+from fedra.faces.photos import onnx_network as onnx
+from fedra.faces.photos.detection import suppress
+from fedra.faces.photos.photo_files import read_photograph
 
 
 def face(left: float, top: float, side: float) -> Face:

@@ -15,35 +15,35 @@ import safetensors.torch
 import torch
 from PIL import Image
 
-from fedra.data.faces import MadeUpFaces
 from fedra.errors import ConfigError, DataError, RunError
-from fedra.evaluation.faces import Scores, pool_templates
 from fedra.faces import (
     Decision,
     Detector,
+    FaceRecognizer,
     Gallery,
     ModelSource,
-    Recogniser,
     calibrate,
     calibrate_people,
     enrol,
-    open_recogniser,
+    open_recognizer,
     people_in,
     person_at,
     save_decision,
     stored_decision,
 )
-from fedra.faces.enrolment import clean_name
-from fedra.faces.gallery import About
-from fedra.faces.recogniser import read_size
+from fedra.faces.metrics import Scores, pool_templates
+from fedra.faces.recognition.enrollment import clean_name
+from fedra.faces.recognition.gallery import GalleryMetadata
+from fedra.faces.recognition.recognizer import read_size
+from fedra.faces.synthetic import SyntheticFaces
 from fedra.models import build
 
 DRAW = torch.Generator().manual_seed(0)
 
 
 @pytest.fixture(scope="module")
-def recogniser(source: ModelSource, detector: Detector) -> Recogniser:
-    return Recogniser(source.embedder(), source.fingerprint(), detector)
+def recogniser(source: ModelSource, detector: Detector) -> FaceRecognizer:
+    return FaceRecognizer(source.embedder(), source.fingerprint(), detector)
 
 
 def features(*shape: int) -> torch.Tensor:
@@ -51,7 +51,7 @@ def features(*shape: int) -> torch.Tensor:
 
 
 def gallery(people: int, source: ModelSource | None = None) -> Gallery:
-    about = About(model=source or ModelSource(path="run"), fingerprint="f")
+    about = GalleryMetadata(model=source or ModelSource(path="run"), fingerprint="f")
     return Gallery.empty(about).with_people({f"p{number}": features(2, 8) for number in range(people)})
 
 
@@ -180,7 +180,7 @@ def test_a_kill_leaves_the_old_or_the_new_gallery(tmp_path: Path) -> None:
         assert torch.equal(found.templates, versions[len(found) - 1].templates)
 
 
-def test_photographs_are_aligned_before_they_are_embedded(photographs: Path, recogniser: Recogniser) -> None:
+def test_photographs_are_aligned_before_they_are_embedded(photographs: Path, recogniser: FaceRecognizer) -> None:
     paths = sorted((photographs / "person_00001").glob("*.jpg"))
     found = recogniser.embed(paths)
     assert found.paths == tuple(paths)
@@ -192,8 +192,8 @@ def test_photographs_are_aligned_before_they_are_embedded(photographs: Path, rec
 
 
 def test_without_a_detector_crops_are_taken_as_they_are(source: ModelSource, tmp_path: Path, photographs: Path) -> None:
-    plain = open_recogniser(source)
-    crop = MadeUpFaces(size=32).images([(0, 0)])[0]
+    plain = open_recognizer(source)
+    crop = SyntheticFaces(size=32).images([(0, 0)])[0]
     Image.fromarray(crop.permute(1, 2, 0).numpy()).save(tmp_path / "crop.png")
     torch.testing.assert_close(plain.embed_one(tmp_path / "crop.png"), plain.embedder(crop[None]))
     photograph = photographs / "person_00000/0000.jpg"
@@ -208,11 +208,11 @@ def test_grey_and_narrow_models_are_served(tmp_path: Path, photographs: Path, de
     safetensors.torch.save_file(narrow.state_dict(), tmp_path / "net.safetensors")
     file = str(tmp_path / "net.safetensors")
     source = ModelSource(path=file, network="mobilefacenet-tiny:embedding=8", size=(32, 24))
-    made = Recogniser(source.embedder(), source.fingerprint(), detector)
+    made = FaceRecognizer(source.embedder(), source.fingerprint(), detector)
     assert made.embed_one(photographs / "person_00000/0000.jpg").shape == (1, 8)
     assert source.fingerprint() != source.model_copy(update={"size": (32, 32)}).fingerprint()
     with pytest.raises(ConfigError, match=r"is a file: name its network \(--network\)"):
-        open_recogniser(ModelSource(path=file))
+        open_recognizer(ModelSource(path=file))
     assert read_size("112X96") == (112, 96)
     for wrong in ("112", "0x5", "ax5", "1x2x3"):
         with pytest.raises(ConfigError, match="is no size"):
@@ -224,12 +224,12 @@ def test_a_missing_model_is_told() -> None:
         ModelSource(path="nowhere").fingerprint()
 
 
-def put(path: Path, recogniser: Recogniser, source: ModelSource, folder: Path, **settings: str) -> dict[str, int]:
+def put(path: Path, recogniser: FaceRecognizer, source: ModelSource, folder: Path, **settings: str) -> dict[str, int]:
     return enrol(path, recogniser, source, people_in(folder), **settings).people  # type: ignore[arg-type]
 
 
 def test_people_are_enrolled_by_templates_alone(
-    photographs: Path, recogniser: Recogniser, source: ModelSource, tmp_path: Path
+    photographs: Path, recogniser: FaceRecognizer, source: ModelSource, tmp_path: Path
 ) -> None:
     path = tmp_path / "g"
     assert put(path, recogniser, source, photographs) == {f"person_0000{number}": 3 for number in range(4)}
@@ -243,7 +243,7 @@ def test_people_are_enrolled_by_templates_alone(
 
 
 def test_bad_people_are_told_and_the_good_are_kept(
-    photographs: Path, recogniser: Recogniser, source: ModelSource, tmp_path: Path
+    photographs: Path, recogniser: FaceRecognizer, source: ModelSource, tmp_path: Path
 ) -> None:
     folder = tmp_path / "people"
     shutil.copytree(photographs / "person_00000", folder / "Ada")
@@ -290,12 +290,12 @@ def test_names_and_folders_are_checked(tmp_path: Path) -> None:
 
 
 def test_another_model_s_gallery_is_refused(
-    photographs: Path, recogniser: Recogniser, source: ModelSource, tmp_path: Path
+    photographs: Path, recogniser: FaceRecognizer, source: ModelSource, tmp_path: Path
 ) -> None:
     path = tmp_path / "g"
     put(path, recogniser, source, photographs)
     before = path.read_bytes()
-    other = Recogniser(recogniser.embedder, "another", recogniser.detector)
+    other = FaceRecognizer(recogniser.embedder, "another", recogniser.detector)
     with pytest.raises(ConfigError, match="made by another model"):
         put(path, other, source, photographs)
     assert path.read_bytes() == before
@@ -336,7 +336,7 @@ def test_a_threshold_is_kept_beside_its_model(model: Path, tmp_path: Path) -> No
     assert save_decision(weights, made) == tmp_path / "net.pt.threshold.json"
 
 
-def test_folders_and_data_sets_calibrate(photographs: Path, recogniser: Recogniser) -> None:
+def test_folders_and_data_sets_calibrate(photographs: Path, recogniser: FaceRecognizer) -> None:
     found, problems = calibrate(recogniser, str(photographs), 0.1)
     assert isinstance(found, Decision)
     assert (found.impostors, found.genuine, problems) == (54, 12, ())

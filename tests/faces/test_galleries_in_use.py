@@ -18,9 +18,9 @@ from fedra.faces import (
     enrol,
     forget,
 )
-from fedra.faces.enrolment import People
-from fedra.faces.gallery import changing
-from fedra.faces.recogniser import Embedded
+from fedra.faces.recognition.enrollment import PeoplePhotos
+from fedra.faces.recognition.gallery import changing
+from fedra.faces.recognition.recognizer import Embedded
 
 
 class Unhurried:
@@ -33,7 +33,7 @@ class Unhurried:
 
 
 def enrol_one(file: Path, name: str) -> Enrolment:
-    people = People({name: [Path(f"{name}.jpg")]}, ())
+    people = PeoplePhotos({name: [Path(f"{name}.jpg")]}, ())
     return enrol(file, Unhurried(), ModelSource(path="run"), people)  # type: ignore[arg-type]
 
 
@@ -65,7 +65,7 @@ def test_who_was_enrolled_while_photographs_were_read_is_left_out(tmp_path: Path
                 enrol_one(file, "Ada")
             return super().embed(paths, done)
 
-    people = People({name: [Path(f"{name}.jpg")] for name in ("Ada", "Grace")}, ())
+    people = PeoplePhotos({name: [Path(f"{name}.jpg")] for name in ("Ada", "Grace")}, ())
     found = enrol(file, Overtaken(), ModelSource(path="run"), people)  # type: ignore[arg-type]
     assert found.people == {"Grace": 1}
     assert "'Ada' is enrolled already" in found.problems[0]
@@ -73,7 +73,7 @@ def test_who_was_enrolled_while_photographs_were_read_is_left_out(tmp_path: Path
 
 
 def test_a_gallery_that_another_program_holds_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedra.faces.gallery.PATIENCE", 0.05)
+    monkeypatch.setattr("fedra.faces.recognition.gallery.PATIENCE", 0.05)
     file = tmp_path / "g"
     enrol_one(file, "Ada")
     with changing(file), pytest.raises(RunError, match="another program has been changing the gallery"):

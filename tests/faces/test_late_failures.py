@@ -14,12 +14,12 @@ from rich.console import Console
 from torch import Tensor
 
 from fedra.errors import ConfigError, DataError
-from fedra.faces import ijb, megaface
-from fedra.faces.calibration import calibrate
-from fedra.faces.ijb import evaluate_ijb
-from fedra.faces.many_images import EmbeddedFiles, embed_files
-from fedra.faces.megaface import evaluate_megaface
-from fedra.faces.recogniser import Recogniser
+from fedra.faces.benchmarks import ijb, megaface
+from fedra.faces.benchmarks.ijb import evaluate_ijb
+from fedra.faces.benchmarks.many_images import EmbeddedFiles, embed_files
+from fedra.faces.benchmarks.megaface import evaluate_megaface
+from fedra.faces.recognition.calibrate import calibrate
+from fedra.faces.recognition.recognizer import FaceRecognizer
 from fedra.models import Embedder
 
 NOBODY = cast(Embedder, None)
@@ -150,4 +150,4 @@ def test_an_image_of_another_size_is_left_out_by_its_own_name(
 
 def test_a_rate_that_cannot_be_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match=r"far = 2.0 cannot be asked for"):
-        calibrate(cast(Recogniser, None), "nowhere", 2.0)
+        calibrate(cast(FaceRecognizer, None), "nowhere", 2.0)

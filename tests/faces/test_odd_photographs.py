@@ -14,9 +14,10 @@ import pytest
 from PIL import Image, ImageOps
 
 from fedra.errors import ConfigError, DataError
-from fedra.faces import KnownPoints, align_face, align_folder, aligning, read_photograph, template
-from fedra.faces import photographs as reading
-from fedra.faces.aligning import SKIPPED
+from fedra.faces import KnownPoints, align_face, align_folder, read_photograph, template
+from fedra.faces.photos import align_folder as aligning
+from fedra.faces.photos import photo_files as reading
+from fedra.faces.photos.align_folder import SKIPPED
 from fedra.writing import write_atomically
 
 WORDS_FOR_A_WIDTH = (

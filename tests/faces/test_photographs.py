@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from fedra.errors import DataError
-from fedra.faces import photographs, photographs_in, read_photograph
+from fedra.faces import photographs_in, read_photograph
+from fedra.faces.photos import photo_files as photographs
 
 RED = np.zeros((6, 9, 3), np.uint8)
 RED[..., 0] = 200

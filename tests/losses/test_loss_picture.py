@@ -7,7 +7,7 @@ from PIL import Image
 
 from fedra.errors import ConfigError
 from fedra.losses import LOSSES
-from fedra.losses.picture import draw
+from fedra.losses.loss_plot import draw
 
 
 def test_pictures_are_written_whole(tmp_path: Path) -> None:

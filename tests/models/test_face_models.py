@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedra.errors import ConfigError
 from fedra.models import build, parameters_of
 from fedra.models.mobilefacenet import Bottleneck
-from fedra.models.normalisation import Normaliser
+from fedra.models.normalization import Normaliser
 
 FACE = (3, 112, 112)
 FIXED_SCALE = 512

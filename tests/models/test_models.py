@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from fedra.errors import ConfigError
-from fedra.models import MODELS, Recogniser, build
-from fedra.models.recogniser import keeps_contract
+from fedra.models import MODELS, RecognitionModel, build
+from fedra.models.recognition_model import keeps_contract
 from fedra.models.vit import LocalityAttention, ShiftedPatches
 from fedra.registry import fields
 
@@ -93,7 +93,7 @@ def test_vmap_over_stacked_parameters_is_the_loop(name: str, shape: tuple[int, .
     torch.testing.assert_close(together, torch.stack([m(x) for m, x in zip(models, inputs, strict=True)]))
 
 
-def stacked_forward(models: list[Recogniser], inputs: Tensor) -> Tensor:
+def stacked_forward(models: list[RecognitionModel], inputs: Tensor) -> Tensor:
     parameters, buffers = stack_module_state(models)
 
     def forward(weights: dict[str, Tensor], statistics: dict[str, Tensor], batch: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedra.errors import ConfigError, DataError
-from fedra.models import Recogniser, build, load_weights
+from fedra.models import RecognitionModel, build, load_weights
 
 IMAGE = (3, 32, 32)
 EVOLVE_BLOCKS = (
@@ -80,14 +80,14 @@ def fedfr(counts: tuple[int, ...]) -> list[str]:
     return [*names, "fc"]
 
 
-def public_file(model: Recogniser, layers: list[str]) -> dict[str, Tensor]:
+def public_file(model: RecognitionModel, layers: list[str]) -> dict[str, Tensor]:
     """The body's tensors under the names that a public network gives its layers, taken in order."""
     ours = [layer for layer in model.body.modules() if layer.state_dict() and not list(layer.children())]
     pairs = zip(layers, ours, strict=True)
     return {f"{name}.{leaf}": value for name, layer in pairs for leaf, value in layer.state_dict().items()}
 
 
-def trained(name: str, **settings: Any) -> Recogniser:
+def trained(name: str, **settings: Any) -> RecognitionModel:
     """A model whose running statistics are not those of a fresh one."""
     model = build(name, IMAGE, 4, seed=1, **settings)
     with torch.no_grad():
@@ -143,7 +143,7 @@ def test_a_pointwise_convolution_fills_the_linear_embedding(tmp_path: Path) -> N
 
 
 @pytest.fixture
-def model() -> Recogniser:
+def model() -> RecognitionModel:
     return build("mobilefacenet-tiny", IMAGE, 4, seed=2, embedding=16)
 
 
@@ -152,7 +152,7 @@ def saved(path: Path, tensors: dict[str, Tensor]) -> Path:
     return path
 
 
-def test_our_own_files_bring_their_head_where_it_fits(model: Recogniser, tmp_path: Path) -> None:
+def test_our_own_files_bring_their_head_where_it_fits(model: RecognitionModel, tmp_path: Path) -> None:
     source = build("mobilefacenet-tiny", IMAGE, 4, seed=1, embedding=16)
     brought = {**source.state_dict(), "margin-softmax.vectors": torch.ones(4, 16)}
     loaded = load_weights(model, saved(tmp_path / "own.pt", brought))
@@ -161,7 +161,7 @@ def test_our_own_files_bring_their_head_where_it_fits(model: Recogniser, tmp_pat
     assert loaded.left_out == ()
 
 
-def test_a_head_of_other_classes_is_left_out_whole(model: Recogniser, tmp_path: Path) -> None:
+def test_a_head_of_other_classes_is_left_out_whole(model: RecognitionModel, tmp_path: Path) -> None:
     source = build("mobilefacenet-tiny", IMAGE, 9, seed=1, embedding=16)
     head = {name: value.clone() for name, value in model.head.state_dict().items()}
     loaded = load_weights(model, saved(tmp_path / "own.pt", source.state_dict()))
@@ -170,7 +170,7 @@ def test_a_head_of_other_classes_is_left_out_whole(model: Recogniser, tmp_path: 
     assert all(torch.equal(value, head[name]) for name, value in model.head.state_dict().items())
 
 
-def test_a_key_map_renames_in_order_and_leaves_out(model: Recogniser, tmp_path: Path) -> None:
+def test_a_key_map_renames_in_order_and_leaves_out(model: RecognitionModel, tmp_path: Path) -> None:
     source = build("mobilefacenet-tiny", IMAGE, 4, seed=1, embedding=16)
     theirs = {name.replace("body.", "net/"): value for name, value in source.body.state_dict(prefix="body.").items()}
     path = saved(tmp_path / "theirs.pt", {**theirs, "optimiser.step": torch.ones(1)})
@@ -185,7 +185,7 @@ def test_a_key_map_renames_in_order_and_leaves_out(model: Recogniser, tmp_path: 
         ({r"^.+$": "body.same"}, "gives several tensors the name 'body.same'"),
     ],
 )
-def test_a_wrong_key_map(model: Recogniser, tmp_path: Path, key_map: dict[str, str], words: str) -> None:
+def test_a_wrong_key_map(model: RecognitionModel, tmp_path: Path, key_map: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load_weights(model, saved(tmp_path / "own.pt", model.state_dict()), key_map)
 
@@ -194,7 +194,7 @@ def without(name: str) -> Callable[[dict[str, Tensor]], object]:
     return lambda tensors: tensors.pop(name)
 
 
-def test_counters_of_batches_may_be_missing(model: Recogniser, tmp_path: Path) -> None:
+def test_counters_of_batches_may_be_missing(model: RecognitionModel, tmp_path: Path) -> None:
     old = {name: value for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
     assert load_weights(model, saved(tmp_path / "old.pt", old)).left_out == ()
 
@@ -216,7 +216,7 @@ def test_counters_of_batches_may_be_missing(model: Recogniser, tmp_path: Path) -
     ids=["missing", "unexpected", "shape", "many"],
 )
 def test_a_body_that_does_not_fit_is_told_and_left_alone(
-    model: Recogniser, tmp_path: Path, change: Callable[[dict[str, Tensor]], object], words: str
+    model: RecognitionModel, tmp_path: Path, change: Callable[[dict[str, Tensor]], object], words: str
 ) -> None:
     tensors = dict(build("mobilefacenet-tiny", IMAGE, 4, seed=1, embedding=16).state_dict())
     change(tensors)
@@ -226,12 +226,12 @@ def test_a_body_that_does_not_fit_is_told_and_left_alone(
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_an_unknown_layout_is_named_so(model: Recogniser, tmp_path: Path) -> None:
+def test_an_unknown_layout_is_named_so(model: RecognitionModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"named as in no layout that is known here\).*it has also conv\.weight"):
         load_weights(model, saved(tmp_path / "net.pt", {"conv.weight": torch.ones(3)}))
 
 
-def test_numbers_that_are_not_finite_are_refused(model: Recogniser, tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_are_refused(model: RecognitionModel, tmp_path: Path) -> None:
     tensors = {**model.state_dict(), "body.embedding.weight": torch.full((16, 128), torch.nan)}
     with pytest.raises(DataError, match=r"not finite in body\.embedding\.weight"):
         load_weights(model, saved(tmp_path / "net.pt", tensors))
@@ -247,7 +247,7 @@ class Hostile:
         return os.mkdir, (self.folder,)
 
 
-def test_a_hostile_pickle_is_refused_and_not_run(model: Recogniser, tmp_path: Path) -> None:
+def test_a_hostile_pickle_is_refused_and_not_run(model: RecognitionModel, tmp_path: Path) -> None:
     path, trace = tmp_path / "net.pth", tmp_path / "trace"
     torch.save({"state_dict": model.state_dict(), "extra": Hostile(trace)}, path)
     with pytest.raises(DataError, match=r"holds more than tensors, which could run code when read"):
@@ -264,7 +264,7 @@ def test_a_hostile_pickle_is_refused_and_not_run(model: Recogniser, tmp_path: Pa
         ("net.pt", b"PK\x03\x04broken archive", "cannot be read"),
     ],
 )
-def test_a_damaged_file_is_told(model: Recogniser, tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_a_damaged_file_is_told(model: RecognitionModel, tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=words):
         load_weights(model, tmp_path / name)
@@ -278,12 +278,14 @@ def test_a_damaged_file_is_told(model: Recogniser, tmp_path: Path, name: str, co
         ({"a": {"x": torch.ones(1)}, "b": {"x": torch.ones(1)}}, r"several sets of named tensors \(a, b\)"),
     ],
 )
-def test_a_file_without_one_state_dict_is_told(model: Recogniser, tmp_path: Path, found: object, words: str) -> None:
+def test_a_file_without_one_state_dict_is_told(
+    model: RecognitionModel, tmp_path: Path, found: object, words: str
+) -> None:
     torch.save(found, tmp_path / "net.pt")
     with pytest.raises(DataError, match=words):
         load_weights(model, tmp_path / "net.pt")
 
 
-def test_a_missing_file_is_told(model: Recogniser, tmp_path: Path) -> None:
+def test_a_missing_file_is_told(model: RecognitionModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no weight file"):
         load_weights(model, tmp_path / "none.pt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedra.models import build, with_projection
-from fedra.models.recogniser import keeps_contract
+from fedra.models.recognition_model import keeps_contract
 
 
 def test_two_layers_stand_between_body_and_head() -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedra.errors import ConfigError
-from fedra.models import NamedHead, Recogniser, build, check, named_head
-from fedra.models.recogniser import keeps_contract
+from fedra.models import NamedHead, RecognitionModel, build, check, named_head
+from fedra.models.recognition_model import keeps_contract
 
 IMAGES = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 VECTORS = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
@@ -121,7 +121,7 @@ def test_a_head_inside_a_recogniser_may_be_named() -> None:
 
 
 def test_weights_beside_body_and_head_are_put_into_the_body() -> None:
-    class Scaled(Recogniser):
+    class Scaled(RecognitionModel):
         def __init__(self) -> None:
             super().__init__(nn.Linear(6, 8), nn.Linear(8, 5))
             self.scale = nn.Parameter(torch.tensor(2.0))
@@ -209,7 +209,7 @@ def test_a_head_that_is_not_last_is_refused(make: Callable[[], nn.Module], head:
 
 
 def test_a_contract_module_whose_forward_does_more_is_refused() -> None:
-    class Doubling(Recogniser):
+    class Doubling(RecognitionModel):
         def forward(self, inputs: Tensor) -> Tensor:
             return 2 * super().forward(inputs)
 

@@ -11,7 +11,7 @@ from fedra.core.ownership import Owners
 from fedra.core.view import Population, Server
 from fedra.errors import ConfigError
 from fedra.losses import CircleLoss, ElasticArcFace, MagFace
-from fedra.losses.base import ScaledLoss
+from fedra.losses.angular_loss import ScaledLoss
 from fedra.parts.spread import CrossClientSoftmax, SpreadOut
 
 OWNERS = Owners([torch.tensor([0, 1, 2]), torch.tensor([2, 3]), torch.tensor([4, 5])], 7)

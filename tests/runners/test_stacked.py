@@ -23,11 +23,12 @@ from fedra.core.view import Local, View
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError, DataError
 from fedra.experiment.cohort import FaultRule
-from fedra.experiment.plan import Plan, State
-from fedra.experiment.training import rounds
-from fedra.models.catalogue import build
+from fedra.experiment.plan import Plan
+from fedra.experiment.rounds import rounds
+from fedra.models.zoo import build
 from fedra.parts.objective import ModelContrast
 from fedra.runners import RUNNERS
+from fedra.storage.state import State
 from toy import CLASSES, LOCAL, History, Net, clients, conv, distance, job, mlp, run, start
 
 COHORTS = ((0, 1, 2), (2, 0), (1, 2, 0))

@@ -18,7 +18,7 @@ from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Population, Server, View
 from fedra.losses import ArcFace
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 from fedra.parts.margin import MarginSoftmax
 from fedra.parts.objective import CrossEntropy
 from fedra.registry import Strength

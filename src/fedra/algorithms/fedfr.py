@@ -13,7 +13,7 @@ from fedra.algorithms.fedpe import fedpe
 from fedra.core.algorithm import Algorithm
 from fedra.core.part import Sharing
 from fedra.losses import CosFace
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 from fedra.parts.objective import ModelContrast
 from fedra.parts.public import PersonalBranch, PublicMargin
 from fedra.parts.spread import MeanRows

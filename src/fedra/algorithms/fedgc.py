@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedra.algorithms.fedpe import fedpe
 from fedra.core.algorithm import Algorithm
-from fedra.losses.base import ScaledLoss
+from fedra.losses.angular_loss import ScaledLoss
 from fedra.parts.spread import CrossClientCosine, CrossClientSoftmax, SpreadOut
 from fedra.registry import Positive, Strength
 

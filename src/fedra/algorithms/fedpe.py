@@ -8,7 +8,7 @@ from __future__ import annotations
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
 from fedra.core.part import Sharing
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 from fedra.parts.margin import MarginHead
 from fedra.parts.spread import UnitRows
 

@@ -19,9 +19,9 @@ from fedra.cli.app import app, tell
 from fedra.core.random import key
 from fedra.data import Transform
 from fedra.errors import ConfigError
-from fedra.experiment.embedder import FACES
-from fedra.experiment.face_evaluation import evaluate_on
+from fedra.experiment.evaluate_model import evaluate_on
 from fedra.models import Embedder, build
+from fedra.storage.trained_model import FACES
 from fedra.writing import write_atomically
 
 MARK = ".fedra-demo"

@@ -10,8 +10,8 @@ import typer
 from fedra.cli.app import app, tell
 
 if TYPE_CHECKING:
-    from fedra.faces.recogniser import ModelSource, Recogniser
-    from fedra.faces.thresholds import Decision
+    from fedra.faces.recognition.recognizer import FaceRecognizer, ModelSource
+    from fedra.faces.recognition.thresholds import Decision
 
 Model = Annotated[Path, typer.Option("--model", help="Folder of a finished run, or a weight file.", metavar="RUN|FILE")]
 Network = Annotated[
@@ -49,13 +49,13 @@ def paint(
     """Paint photographs of people who do not exist, with the points of their faces, to try everything on."""
     from rich.console import Console
 
-    from fedra.data.faces import MadeUpFaces, PhotographSettings, write_photographs
-    from fedra.faces.recogniser import read_size
+    from fedra.faces.recognition.recognizer import read_size
+    from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
 
     height, width = read_size(size)
     made = write_photographs(
         folder,
-        MadeUpFaces(seed),
+        SyntheticFaces(seed),
         identities=people,
         images=images,
         first_identity=first_person,
@@ -87,9 +87,9 @@ def align(
     from rich.console import Console
 
     from fedra.errors import ConfigError
-    from fedra.faces.aligning import SKIPPED, align_folder, check_format
-    from fedra.faces.detectors import open_detector
-    from fedra.faces.known_points import KnownPoints
+    from fedra.faces.photos.align_folder import SKIPPED, align_folder, check_format
+    from fedra.faces.photos.detectors import open_detector
+    from fedra.faces.photos.known_points import KnownPoints
 
     if (detector is None) == (points is None):
         raise ConfigError("give either a --detector to find faces or a file of known --points")
@@ -118,8 +118,8 @@ def calibrate(
     """Choose the model's threshold for a false accept rate, and keep it beside the model."""
     from rich.console import Console
 
-    from fedra.faces.calibration import calibrate as choose
-    from fedra.faces.thresholds import save_decision
+    from fedra.faces.recognition.calibrate import calibrate as choose
+    from fedra.faces.recognition.thresholds import save_decision
 
     aside = Console(stderr=True)
     source, recogniser = opened(model, network, input, detector, device)
@@ -154,7 +154,7 @@ def verify(
     from rich.console import Console
     from torch.nn.functional import cosine_similarity
 
-    from fedra.faces.thresholds import stored_decision
+    from fedra.faces.recognition.thresholds import stored_decision
 
     source, recogniser = opened(model, network, input, detector, device)
     score = float(cosine_similarity(recogniser.embed_one(first), recogniser.embed_one(second)))
@@ -176,17 +176,17 @@ UNDECIDED = "no threshold is kept with the model, so nothing is decided: choose 
 
 def opened(
     model: Path, network: str | None, input: str, detector: str | None, device: str
-) -> tuple[ModelSource, Recogniser]:
+) -> tuple[ModelSource, FaceRecognizer]:
     """A model and its recogniser as the options give them."""
-    from fedra.faces.recogniser import open_recogniser, read_size
+    from fedra.faces.recognition.recognizer import open_recognizer, read_size
 
     source = model_source(model, network, read_size(input))
-    return source, open_recogniser(source, detector, device=device)
+    return source, open_recognizer(source, detector, device=device)
 
 
 def model_source(model: Path, network: str | None, size: tuple[int, int]) -> ModelSource:
     """A model that can be found from any folder."""
-    from fedra.faces.recogniser import ModelSource
+    from fedra.faces.recognition.recognizer import ModelSource
 
     return ModelSource(path=str(model.resolve()), network=network, size=size)
 

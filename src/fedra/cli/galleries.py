@@ -23,8 +23,8 @@ from fedra.cli.faces import (
 )
 
 if TYPE_CHECKING:
-    from fedra.faces.gallery import Gallery
-    from fedra.faces.recogniser import ModelSource, Recogniser
+    from fedra.faces.recognition.gallery import Gallery
+    from fedra.faces.recognition.recognizer import FaceRecognizer, ModelSource
 
 
 @app.command(epilog="Examples: `fedra enrol people.gallery photos --model runs/faces` · "
@@ -49,9 +49,9 @@ def enrol(
     from rich.console import Console
 
     from fedra.errors import ConfigError, DataError
-    from fedra.faces.enrolment import enrol as put
-    from fedra.faces.enrolment import people_in, person_at
-    from fedra.faces.gallery import Again, Gallery
+    from fedra.faces.recognition.enrollment import enrol as put
+    from fedra.faces.recognition.enrollment import people_in, person_at
+    from fedra.faces.recognition.gallery import Again, Gallery
 
     if add and replace:
         raise ConfigError("--add and --replace exclude each other: give one of them")
@@ -89,8 +89,8 @@ def identify(
     """Who of the enrolled people is it?"""
     from rich.console import Console
 
-    from fedra.faces.gallery import Gallery
-    from fedra.faces.thresholds import stored_decision
+    from fedra.faces.recognition.gallery import Gallery
+    from fedra.faces.recognition.thresholds import stored_decision
 
     people = Gallery.read(gallery)
     source, recogniser, _ = _opened_of_gallery(people, model, detector, device)
@@ -127,7 +127,7 @@ def list_(gallery: GalleryFile) -> None:
     """Who is enrolled, and with how many photographs."""
     from rich.console import Console
 
-    from fedra.faces.gallery import Gallery
+    from fedra.faces.recognition.gallery import Gallery
 
     people = Gallery.read(gallery)
     console = Console()
@@ -142,7 +142,7 @@ def remove(gallery: GalleryFile, name: Annotated[str, typer.Argument(help="Who g
     """Forget a person."""
     from rich.console import Console
 
-    from fedra.faces.enrolment import clean_name, forget
+    from fedra.faces.recognition.enrollment import clean_name, forget
 
     left = forget(gallery, name)
     tell(Console(), f"{clean_name(name)} is forgotten; {left} people are enrolled")
@@ -150,15 +150,15 @@ def remove(gallery: GalleryFile, name: Annotated[str, typer.Argument(help="Who g
 
 def _opened_of_gallery(
     people: Gallery, model: Path | None, detector: str | None, device: str
-) -> tuple[ModelSource, Recogniser, str | None]:
+) -> tuple[ModelSource, FaceRecognizer, str | None]:
     """The gallery's own model and detector, unless others are given; another model's templates are refused."""
     from fedra.errors import ConfigError
-    from fedra.faces.recogniser import open_recogniser
+    from fedra.faces.recognition.recognizer import open_recognizer
 
     about = people.about
     source = about.model if model is None else model_source(model, about.model.network, about.model.size)
     people.check_model(source.fingerprint())
-    recogniser = open_recogniser(source, detector or about.detector, device=device)
+    recogniser = open_recognizer(source, detector or about.detector, device=device)
     if detector is None and recogniser.detector and recogniser.detector.fingerprint != about.detector_fingerprint:
         raise ConfigError(f"the detector '{about.detector}' is not what it was at enrolment: give one with --detector")
     return source, recogniser, detector or about.detector

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fedra.experiment.face_evaluation import Evaluation, Protocol
-    from fedra.experiment.face_protocols import Outcome
+    from fedra.evaluation.results import ModelEvaluation, Protocol, ProtocolResult
     from fedra.models import Embedder
     from fedra.models.embedder import Flip
 
@@ -65,8 +64,8 @@ def evaluate(
     from rich.console import Console
 
     from fedra.errors import ConfigError
-    from fedra.experiment.evaluation_record import TEST
-    from fedra.experiment.face_evaluation import check_protocols, evaluate_on, evaluate_run_test
+    from fedra.experiment.evaluate_model import check_protocols, evaluate_on, evaluate_run_test
+    from fedra.storage.evaluation_record import TEST, write_evaluation
 
     chosen, mirrored, aside = check_protocols(protocol or ()), _flip(flip), Console(stderr=True)
     if on == TEST:
@@ -82,7 +81,9 @@ def evaluate(
         found = evaluate_on(embedder, on, chosen, pairs=pairs, seed=seed, console=aside)
     settings: dict[str, object] = {"flip": mirrored, "pairs": pairs, "seed": seed}
     settings |= {} if network is None else {"network": network, "input": input}
-    path = found.write(out or (model.parent if model.is_file() else model), aside, model=model, settings=settings)
+    path = write_evaluation(
+        found, out or (model.parent if model.is_file() else model), aside, model=model, settings=settings
+    )
     if as_json:
         typer.echo(path.read_text(encoding="utf-8"))
         return
@@ -97,8 +98,8 @@ def evaluate(
 def _benchmark(on: str) -> Path | None:
     """The folder of IJB-B, IJB-C or MegaFace, here or under the data root, if it is one."""
     from fedra.data import data_root
-    from fedra.data.faces.megaface import is_megaface
-    from fedra.faces.ijb_lists import is_ijb
+    from fedra.faces.benchmarks.ijb_folder import is_ijb
+    from fedra.faces.benchmarks.megaface_lists import is_megaface
 
     places = (Path(on).expanduser(), data_root() / on)
     return next((place for place in places if place.is_dir() and (is_ijb(place) or is_megaface(place))), None)
@@ -111,10 +112,10 @@ def _on_benchmark(
     protocols: Sequence[Protocol],
     seed: int,
     console: Console,
-) -> Evaluation:
-    from fedra.faces.ijb import evaluate_ijb
-    from fedra.faces.ijb_lists import is_ijb
-    from fedra.faces.megaface import evaluate_megaface, is_feature_folder
+) -> ModelEvaluation:
+    from fedra.faces.benchmarks.ijb import evaluate_ijb
+    from fedra.faces.benchmarks.ijb_folder import is_ijb
+    from fedra.faces.benchmarks.megaface import evaluate_megaface, is_feature_folder
 
     if is_ijb(folder):
         return evaluate_ijb(embedder(), folder, protocols, console=console)
@@ -135,10 +136,10 @@ def _flip(word: str) -> Flip:
 
 
 def _embedder(model: Path, network: str | None, input: str, flip: Flip, device: str) -> Embedder:
+    from fedra.config.names import read_word
     from fedra.errors import ConfigError
-    from fedra.experiment.embedder import embedder_of_run, embedder_of_weights
-    from fedra.experiment.naming import read_word
-    from fedra.faces.recogniser import read_size
+    from fedra.faces.recognition.recognizer import read_size
+    from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
 
     if network is None:
         if model.is_file():
@@ -150,7 +151,7 @@ def _embedder(model: Path, network: str | None, input: str, flip: Flip, device: 
     )
 
 
-def _tables(outcome: Outcome) -> Iterator[Table]:
+def _tables(outcome: ProtocolResult) -> Iterator[Table]:
     from rich.table import Table
 
     table = Table(show_header=False)

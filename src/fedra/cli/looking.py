@@ -19,8 +19,8 @@ def compare(
     ] = None,
 ) -> None:
     """A table and curves of several runs."""
-    from fedra.experiment.folder import RunFolder
-    from fedra.experiment.report import compare_table, draw_curves, read_shares, titles
+    from fedra.reports.comparison import compare_table, draw_curves, read_shares, titles
+    from fedra.storage.run_folder import RunFolder
 
     shares = read_shares(reach) if reach else []
     folders = [RunFolder(path) for path in runs]
@@ -39,9 +39,9 @@ def split(
 ) -> None:
     """Draw how the data are divided among clients, and print the label counts."""
 
+    from fedra.config import reading as configuration
     from fedra.data.partition import summary, table
-    from fedra.data.partition.picture import draw
-    from fedra.experiment import config as configuration
+    from fedra.data.partition.split_plot import draw
     from fedra.experiment.build import build_dataset, split_dataset
 
     checked = configuration.read(config, overrides or ())
@@ -65,7 +65,7 @@ def list_(
 ) -> None:
     """What there is to choose from, each with its fields."""
 
-    from fedra.catalogue import lines_of_code, listing
+    from fedra.catalog import lines_of_code, listing
     from fedra.errors import ConfigError
 
     if lines and kind != "methods":
@@ -75,15 +75,15 @@ def list_(
 
 @app.command(epilog="Example: `fedra show c.toml algorithm.name=fedsol`")
 def show(config: ConfigArgument, overrides: Overrides = None) -> None:
-    """The resolved configuration, and the algorithm as its parts with formulas."""
+    """The resolve_defaults configuration, and the algorithm as its parts with formulas."""
     from rich.console import Console
 
-    from fedra.catalogue import anatomy
-    from fedra.experiment import config as configuration
-    from fedra.experiment.build import resolved
-    from fedra.experiment.naming import build_algorithm
+    from fedra.catalog import anatomy
+    from fedra.config import reading as configuration
+    from fedra.config.names import build_algorithm
+    from fedra.config.resolve import resolve_defaults
 
-    checked = resolved(configuration.read(config, overrides or ()))
+    checked = resolve_defaults(configuration.read(config, overrides or ()))
     console = Console()
     tell(console, configuration.write(checked))
     console.print(anatomy(build_algorithm(checked.algorithm)))

@@ -34,7 +34,7 @@ def embed(
     """Write the global model's embeddings of a split with labels (and client numbers)."""
     from rich.console import Console
 
-    from fedra.experiment.embeddings import check_name, embed_run, save_embeddings
+    from fedra.experiment.embed_run import check_name, embed_run, save_embeddings
 
     path = out or run / f"embeddings-{split}.safetensors"
     check_name(path)
@@ -58,7 +58,7 @@ def margins(
     """Draw the logits, margins and decision boundaries of losses side by side."""
     from rich.console import Console
 
-    from fedra.experiment.naming import read_loss
+    from fedra.config.names import read_loss
     from fedra.losses.boundaries import COMPARED, draw_margins
 
     draw_margins({word.replace(":", " "): read_loss(word) for word in losses or COMPARED}, out)
@@ -79,12 +79,13 @@ def tsne(
     from rich.console import Console
 
     from fedra.analysis import tsne as method
-    from fedra.experiment.embedding_pictures import draw_maps, gather
-    from fedra.experiment.progress import steps
+    from fedra.console import steps
+    from fedra.experiment.embed_run import gather_embeddings
+    from fedra.reports.embedding_plots import draw_maps
 
     aside = Console(stderr=True)
     maps = {}
-    for name, found in gather(sources, split, device, aside).items():
+    for name, found in gather_embeddings(sources, split, device, aside).items():
         sample = found.sample(points, seed)
         with steps(aside, f"t-SNE of {name}", method.STEPS) as done:
             maps[name] = sample, method.tsne(sample, perplexity=perplexity, seed=seed, done=done)
@@ -111,12 +112,13 @@ def angles(
 
     from fedra.analysis import angles as measure
     from fedra.cli.app import wide_console
-    from fedra.experiment.embedding_pictures import angles_table, draw_angles, gather
-    from fedra.experiment.progress import steps
+    from fedra.console import steps
+    from fedra.experiment.embed_run import gather_embeddings
+    from fedra.reports.embedding_plots import angles_table, draw_angles
 
     aside = Console(stderr=True)
     measured = {}
-    for name, found in gather(sources, split, device, aside).items():
+    for name, found in gather_embeddings(sources, split, device, aside).items():
         with steps(aside, f"angles of {name}", measure.steps(len(found), pairs)) as done:
             measured[name] = measure.angles(found, pairs=pairs, seed=seed, done=done)
     draw_angles(measured, out)

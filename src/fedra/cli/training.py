@@ -27,7 +27,7 @@ def run(
 
     if (config is None) == (resume is None):
         raise ConfigError("give either a CONFIG to run or --resume DIR to continue a run")
-    from fedra.experiment import config as configuration
+    from fedra.config import reading as configuration
     from fedra.experiment import run as experiment
 
     console = Console()

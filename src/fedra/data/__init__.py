@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedra.data import sets as sets
 from fedra.data.augment import AUGMENTATIONS, Transform, transform_for
-from fedra.data.catalogue import DATASETS, data_root, load
 from fedra.data.dataset import Dataset, Pairs, Split
+from fedra.data.loading import DATASETS, data_root, load
 from fedra.data.pairs import draw_pairs
 
 __all__ = [

@@ -14,7 +14,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedra.data.progress import DownloadProgress
+from fedra.console import DownloadProgress
 from fedra.errors import DataError
 
 ATTEMPTS = 3

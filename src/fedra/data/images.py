@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedra.console import CountProgress
 from fedra.data.decoding import Bytes
-from fedra.data.progress import CountProgress
 from fedra.errors import DataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".gif")

@@ -11,29 +11,31 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedra.config import schema as sections
+from fedra.config.mode import is_centralized
+from fedra.config.names import build_algorithm, build_schedule, with_defaults
+from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples, Schedule
 from fedra.core.compiling import refuse_without_compiler
+from fedra.core.device import build_device
 from fedra.core.job import Job, LocalTraining
 from fedra.core.model import Model
 from fedra.core.personaliser import Personaliser
 from fedra.core.precision import build_precision
 from fedra.core.public import Public, refuse_useless_public
 from fedra.core.random import generator, key
-from fedra.data import DATASETS, Dataset, Split, Transform, load, transform_for
+from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
-from fedra.data.partition import PARTITIONS, split
+from fedra.data.partition import split
 from fedra.errors import ConfigError
-from fedra.evaluation.personalised import personal_job, refuse_untestable
-from fedra.experiment import sections
-from fedra.experiment.centralised import is_centralised, together, without_federation
-from fedra.experiment.clients_judge import ClientsJudge
+from fedra.evaluation.personal_models import personal_job, refuse_untestable
 from fedra.experiment.cohort import CohortRule
-from fedra.experiment.config import Config
-from fedra.experiment.judge import Judge, VerificationJudge, choose_protocol, classification
-from fedra.experiment.naming import build_algorithm, build_schedule, with_defaults, written_out, written_schedule
-from fedra.models import MODELS, digest_of_weights, load_weights, with_projection
+from fedra.experiment.evaluators.client_evaluator import ClientsJudge
+from fedra.experiment.evaluators.evaluator import Judge, VerificationJudge, choose_protocol, classification
+from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
+from fedra.models import digest_of_weights, load_weights, with_projection
 from fedra.runners import RUNNERS, Runner, choose
 from fedra.runners.centralised import refuse_federated_parts
 
@@ -56,7 +58,7 @@ def build(config: Config) -> Built:
     local = local_training(config.local, config.rounds)
     _check_last_rate(algorithm, local, config.rounds)
     RUNNERS.settings(config.runner.name, config.runner.settings)
-    if is_centralised(config):
+    if is_centralized(config):
         refuse_federated_parts(algorithm)
     algorithm.check_training(local.at(0), local.schedule.epochs)
     if config.public is not None:
@@ -77,7 +79,7 @@ def build(config: Config) -> Built:
     model = Model(module, device, precision, config.compile)
     public = None if config.public is None else build_public(config.public, dataset, transform)
     job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test, public=public)
-    job = together(job, clients) if is_centralised(config) else with_owners(job, clients)
+    job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
     if algorithm.personalise is not None:
         check_own_models(job, algorithm.personalise, config.rounds, protocol)
     return Built(job, dataset, protocol, build_judge(config, protocol, dataset, transform, parts))
@@ -130,7 +132,7 @@ def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
     return replace(job, clients=local, owners=local.owners)
 
 
-def build_public(section: sections.Public, dataset: Dataset, transform: Transform) -> Public:
+def build_public(section: sections.PublicSection, dataset: Dataset, transform: Transform) -> Public:
     """The public examples, which show nobody of the clients' people."""
     public = load(section.name, **section.settings)
     if public.shape != dataset.shape or public.train.inputs.dtype != dataset.train.inputs.dtype:
@@ -158,7 +160,7 @@ def _first_images(dataset: Dataset) -> dict[str, bytes]:
     }
 
 
-def local_training(section: sections.Local, rounds: int) -> LocalTraining:
+def local_training(section: sections.LocalSection, rounds: int) -> LocalTraining:
     """How a client trains in a run of so many rounds."""
     if section.lr_decay != 1 and section.schedule not in ("constant", {"name": "constant"}):
         raise ConfigError(
@@ -226,17 +228,6 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
     return with_projection(module, section.projection, dataset.shape, len(dataset.classes), seed=seed)
 
 
-def build_device(name: str) -> torch.device:
-    """The device of that name, if it is there."""
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"the device '{name}' cannot be used here ({reason}): set device = 'cpu'") from None
-    return device
-
-
 def build_runner(config: Config, job: Job) -> Runner:
     """The runner, ready to train."""
     settings = RUNNERS.settings(config.runner.name, config.runner.settings)
@@ -244,7 +235,7 @@ def build_runner(config: Config, job: Job) -> Runner:
     return runner
 
 
-def settled(config: Config, job: Job) -> Config:
+def settle_runner(config: Config, job: Job) -> Config:
     """The configuration with the runner that auto chooses for the job in auto's place."""
     personaliser = job.algorithm.personalise
     trains = personaliser is not None and personaliser.stages[-1] > 0
@@ -252,30 +243,6 @@ def settled(config: Config, job: Job) -> Config:
     cohort = CohortRule(config.cohort.fraction).size(len(job.clients))
     choice = choose(job, cohort, **config.runner.settings, also=also)
     settings = with_defaults(RUNNERS[choice.runner], choice.settings)
-    return config.model_copy(update={"runner": sections.Runner(name=choice.runner, auto=str(choice), **settings)})
-
-
-def resolved(config: Config) -> Config:
-    """The configuration with the defaults of everything it names written out, after a check of every name and field."""
-    config = without_federation(config)
-    build_algorithm(config.algorithm)
-    told = {"algorithm": written_out(config.algorithm)}
-    registries = {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "runner": RUNNERS}
-    for name, registry in registries.items():
-        section: sections.Named = getattr(config, name)
-        registry.settings(section.name, section.settings)
-        told[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
-    if config.public is not None:
-        own = DATASETS.settings(config.public.name, config.public.settings)
-        told["public"] = {"name": config.public.name, **with_defaults(DATASETS[config.public.name], own)}
-    told["local"] = {**config.local.model_dump(), "schedule": written_schedule(config.local.schedule)}
-    return Config.model_validate({**config.model_dump(), **told})
-
-
-def marked(config: Config) -> Config:
-    """The configuration with the mark of the weights that it starts from, where it starts from any."""
-    section = config.model
-    if section.weights is None or section.weights_digest is not None:
-        return config
-    known = section.model_copy(update={"weights_digest": digest_of_weights(section.weights)})
-    return config.model_copy(update={"model": known})
+    return config.model_copy(
+        update={"runner": sections.RunnerSection(name=choice.runner, auto=str(choice), **settings)}
+    )

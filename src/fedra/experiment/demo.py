@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fedra.experiment import config as configuration
+from fedra.config import reading as configuration
 from fedra.experiment import run as experiment
-from fedra.experiment.folder import RunFolder
-from fedra.experiment.report import compare_table, draw_curves, titles
+from fedra.reports.comparison import compare_table, draw_curves, titles
+from fedra.storage.run_folder import RunFolder
 
 SETTING: dict[str, Any] = {
     "rounds": 30,

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fedra
+from fedra.config.names import build_algorithm
+from fedra.console import steps
 from fedra.core.model import Model
 from fedra.core.random import generator
 from fedra.errors import ConfigError, FedraError
-from fedra.experiment.embedder import Trained, trained_by_run
-from fedra.experiment.folder import RunFolder
-from fedra.experiment.model_card import model_card
-from fedra.experiment.naming import build_algorithm
-from fedra.experiment.progress import steps
+from fedra.reports.model_card import model_card
+from fedra.storage.run_folder import RunFolder
+from fedra.storage.trained_model import TrainedModel, trained_by_run
 from fedra.writing import write_atomically
 
 OPSET = 17
@@ -54,7 +54,7 @@ class Deployed(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, trained: Trained, normalise: bool, head: bool) -> None:
+    def __init__(self, trained: TrainedModel, normalise: bool, head: bool) -> None:
         super().__init__()
         self.body = trained.module.get_submodule("body")
         self.head = trained.module.get_submodule("head") if head else None
@@ -163,7 +163,7 @@ def _graph(module: Deployed, example: Tensor) -> bytes:
 
 
 @torch.no_grad()
-def _differences(graph: bytes, trained: Trained, model: Model, head: bool, done: Any) -> Iterator[float]:
+def _differences(graph: bytes, trained: TrainedModel, model: Model, head: bool, done: Any) -> Iterator[float]:
     """The largest difference of each batch size: of unit embeddings, and of logits in units of the largest."""
     import onnxruntime
 
@@ -181,7 +181,7 @@ def _differences(graph: bytes, trained: Trained, model: Model, head: bool, done:
         done(1)
 
 
-def _raw(trained: Trained, size: int, seed: int) -> Tensor:
+def _raw(trained: TrainedModel, size: int, seed: int) -> Tensor:
     """Inputs drawn at random, as the file reads them."""
     channels, *sides = trained.shape
     shape = (size, *sides, channels) if len(trained.shape) == 3 else (size, *trained.shape)
@@ -191,12 +191,12 @@ def _raw(trained: Trained, size: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=draw)
 
 
-def _prepared(trained: Trained, raw: Tensor) -> Tensor:
+def _prepared(trained: TrainedModel, raw: Tensor) -> Tensor:
     """The same by the code of training."""
     return trained.transform.prepare(raw.permute(0, 3, 1, 2) if len(trained.shape) == 3 else raw)
 
 
-def _about(trained: Trained, weights: Path, module: Deployed, length: int) -> dict[str, Any]:
+def _about(trained: TrainedModel, weights: Path, module: Deployed, length: int) -> dict[str, Any]:
     """What the file says of itself."""
     with weights.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fedra.core.evaluate import Counts, nobody
-from fedra.core.job import Job
-from fedra.core.round import init_server
-from fedra.core.round_zero import round_zero
+from fedra.core.evaluate import Counts
 from fedra.core.view import Server, Upload
 from fedra.experiment.cohort import CohortRule, FaultRule
-from fedra.experiment.judge import Judge, classification
-from fedra.experiment.memory import Memories, Packed
-
-
-@dataclass
-class State:
-    """Where a run stands: rounds done, the server, and what clients remember."""
-
-    round: int
-    server: Server
-    memory: Memories = field(default_factory=Memories)
-
-    @classmethod
-    def fresh(cls, job: Job, done: Callable[[int], None] = nobody, memory: Memories | None = None) -> State:
-        """The state before the first round, after round zero; `done` is told how many examples that has looked at."""
-        server = init_server(job.algorithm, round_zero(job, job.initial(), done))
-        return cls(0, server) if memory is None else cls(0, server, memory)
-
-    def advance(self, server: Server, memory: Mapping[int, Packed]) -> None:
-        """A round is done."""
-        self.round, self.server = self.round + 1, server
-        self.memory.put(self.round, memory)
+from fedra.experiment.evaluators.evaluator import Judge, classification
 
 
 class Observer(Protocol):
@@ -63,12 +38,3 @@ class Plan:
     observers: tuple[Observer, ...] = ()
     traffic: bool = True  # whether models and uploads travel, which they do not within one machine
     judge: Judge = classification
-
-
-@dataclass(frozen=True)
-class Report:
-    """One finished round: a line for metrics.jsonl, lines for clients.jsonl, and the examples seen."""
-
-    metrics: dict[str, Any]
-    clients: list[dict[str, Any]]
-    examples: int

@@ -17,29 +17,33 @@ from torch import nn
 
 import fedra
 from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
+from fedra.callbacks.screen import screen, warn_of_restarts
+from fedra.callbacks.tensorboard import Events
+from fedra.config import reading as configuration
+from fedra.config.mode import is_centralized, notice
+from fedra.config.mode import title as title_of
+from fedra.config.resolve import mark_weights, resolve_defaults
+from fedra.config.schema import Config
+from fedra.console import steps, tell
 from fedra.core.job import Job
 from fedra.core.round import init_server
 from fedra.core.round_zero import looked_at
 from fedra.errors import RunError, RunFailed
-from fedra.experiment import config as configuration
-from fedra.experiment.build import Built, build, build_runner, marked, resolved, settled
-from fedra.experiment.centralised import is_centralised, notice, ticks, watched
-from fedra.experiment.centralised import title as title_of
-from fedra.experiment.checkpoint import save_model
+from fedra.experiment.build import Built, build, build_runner, settle_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
-from fedra.experiment.config import Config
-from fedra.experiment.embedder import describe_input
-from fedra.experiment.folder import RunFolder
+from fedra.experiment.evaluators.evaluator import Judge
+from fedra.experiment.evaluators.final_test import last_test
 from fedra.experiment.interrupt import Interruption
-from fedra.experiment.judge import Judge
-from fedra.experiment.last_test import last_test
-from fedra.experiment.memory import Memories
-from fedra.experiment.plan import Plan, State
-from fedra.experiment.progress import screen, steps, tell, warn_of_restarts
-from fedra.experiment.tensorboard import Events
-from fedra.experiment.training import rounds
+from fedra.experiment.plan import Plan
+from fedra.experiment.pooling import ticks, watch_steps
+from fedra.experiment.rounds import rounds
 from fedra.models import parameters_of
 from fedra.runners import Runner
+from fedra.storage.checkpoint import save_model
+from fedra.storage.client_state import Memories
+from fedra.storage.run_folder import RunFolder
+from fedra.storage.state import State
+from fedra.storage.trained_model import describe_input
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def run(
 ) -> RunResult:
     """Run a configuration (an object, a dict or a TOML file); with `out`, keep its record in that folder."""
     given = config if isinstance(config, Config) else configuration.read(config)
-    checked = marked(resolved(given))
+    checked = mark_weights(resolve_defaults(given))
     folder = None if out is None else RunFolder(out)
     if folder and not force:
         folder.refuse()
@@ -118,7 +122,7 @@ def _execute(
                 _runner(config, job, console) as runner,
                 screen(console, title, config.rounds, state.round, ticks(runner, cohort)) as show,
             ):
-                for report in rounds(job, runner, plan, state, watched(runner, show.client), signals.held):
+                for report in rounds(job, runner, plan, state, watch_steps(runner, show.client), signals.held):
                     metrics.append(report.metrics)
                     seconds += report.metrics["seconds"]
                     show.round(report)
@@ -161,10 +165,10 @@ def _save(config: Config, built: Built, folder: RunFolder, state: State) -> None
 
 
 def choose_runner(config: Config, job: Job, console: Console | None) -> Config:
-    """The configuration with its runner settled; what auto chose is told."""
+    """The configuration with its runner settle_runner; what auto chose is told."""
     if config.runner.name != "auto":
         return config
-    chosen = settled(config, job)
+    chosen = settle_runner(config, job)
     tell(console, f"auto: {chosen.runner.auto}")
     return chosen
 
@@ -174,7 +178,7 @@ def _diagnosed(config: Config, job: Job) -> Job:
 
 
 def _curves(folder: RunFolder, metrics: list[dict[str, Any]], title: str) -> None:
-    from fedra.experiment.report import draw_curves  # matplotlib is slow to import and only needed here
+    from fedra.reports.comparison import draw_curves  # matplotlib is slow to import and only needed here
 
     draw_curves({title: metrics}, folder.path / "curves.svg")
 
@@ -184,7 +188,7 @@ def _plan(config: Config, judge: Judge, job: Job, past: list[dict[str, Any]]) ->
     faults = FaultRule(**config.faults.model_dump())
     wanted = config.diagnostics
     watching = observers(wanted.classes, wanted.preservation, wanted.divergence, job, past)
-    traffic = not is_centralised(config)
+    traffic = not is_centralized(config)
     return Plan(config.rounds, cohort, faults, config.evaluation.every, watching, traffic, judge)
 
 

@@ -12,6 +12,10 @@ from rich.console import Console
 from torch import nn
 from torch.utils.data import Dataset as TorchDataset
 
+from fedra.callbacks.screen import screen
+from fedra.config import reading as configuration
+from fedra.config.mode import is_centralized, notice
+from fedra.console import steps, tell
 from fedra.core.algorithm import Algorithm
 from fedra.core.compiling import refuse_without_compiler
 from fedra.core.job import Job
@@ -20,19 +24,18 @@ from fedra.core.precision import PrecisionName, build_precision
 from fedra.core.round_zero import looked_at
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError
-from fedra.evaluation.personalised import personalised
-from fedra.experiment import config as configuration
-from fedra.experiment import personal_report
+from fedra.evaluation.personal_models import personalised
 from fedra.experiment.build import build_runner, check_own_models, local_training, with_owners
-from fedra.experiment.centralised import is_centralised, notice, ticks, together, watched
 from fedra.experiment.cohort import CohortRule
-from fedra.experiment.memory import Memories
-from fedra.experiment.own_data import Pair, classes_of, examples_of
-from fedra.experiment.plan import Plan, State
-from fedra.experiment.progress import screen, steps, tell
+from fedra.experiment.plan import Plan
+from fedra.experiment.pooling import pool_clients, ticks, watch_steps
+from fedra.experiment.rounds import rounds
 from fedra.experiment.run import RunResult, choose_runner
-from fedra.experiment.training import rounds
+from fedra.experiment.user_data import Pair, classes_of, examples_of
+from fedra.reports import client_models as personal_report
 from fedra.runners import Runner
+from fedra.storage.client_state import Memories
+from fedra.storage.state import State
 
 
 def simulate(
@@ -63,7 +66,7 @@ def simulate(
     `result.model` is the trained copy, on the module's own device. `batch=None` takes the whole client as one batch.
     Without a `precision` the module's own type is used: a float64 model stays so. `schedule` is a learning-rate
     schedule by its name or as a table with its fields. The runner "centralised" trains on all clients' examples
-    together, one epoch a round. `memory` is a table with the fields `ram` and `precision` of what clients remember.
+    pool_clients, one epoch a round. `memory` is a table with the fields `ram` and `precision` of what clients remember.
     `result.summary` tells which runner auto chose and, with a personaliser and a test set, how good the clients' own
     models are.
     """
@@ -98,14 +101,14 @@ def simulate(
     local = local_training(checked.local, rounds)
     algorithm.check_training(local.at(0), epochs)
     job = Job(algorithm, own, data, local, classes, seed, tested)
-    if is_centralised(checked):
+    if is_centralized(checked):
         tell(console, notice(checked))
-        job = together(job, data)
+        job = pool_clients(job, data)
     else:
         job = with_owners(job, data)
     if algorithm.personalise is not None:
         check_own_models(job, algorithm.personalise, rounds)
-    plan = Plan(rounds, CohortRule(fraction), traffic=not is_centralised(checked))
+    plan = Plan(rounds, CohortRule(fraction), traffic=not is_centralized(checked))
     checked = choose_runner(checked, job, console)
     memories = Memories(**checked.memory.model_dump())
     try:
@@ -123,7 +126,7 @@ def _simulate(
     metrics, runner = [], make(job)
     try:
         with screen(console, "training", plan.rounds, 0, ticks(runner, plan.cohort.size(len(job.clients)))) as show:
-            for report in rounds(job, runner, plan, state, watched(runner, show.client)):
+            for report in rounds(job, runner, plan, state, watch_steps(runner, show.client)):
                 metrics.append(report.metrics)
                 show.round(report)
     finally:

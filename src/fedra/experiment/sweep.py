@@ -2,66 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import re
-import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from fedra.config import reading as configuration
+from fedra.config.mode import NAME, is_centralized
+from fedra.config.overrides import assign, override, parse_value
+from fedra.config.resolve import mark_weights, resolve_defaults
+from fedra.config.schema import Config
+from fedra.console import duration
 from fedra.errors import ConfigError, RunFailed, nearest
-from fedra.experiment import config as configuration
 from fedra.experiment import run as experiment
-from fedra.experiment.build import marked, resolved
-from fedra.experiment.centralised import NAME, is_centralised
-from fedra.experiment.config import Config
-from fedra.experiment.folder import RunFolder
-from fedra.experiment.overrides import assign, override, parse_value
-from fedra.experiment.progress import duration
+from fedra.reports.sweep_table import Cell, Point, cell_record, csv_text, markdown, short, table_rows
+from fedra.storage.run_folder import RunFolder
 from fedra.writing import write_atomically
-
-
-@dataclass(frozen=True)
-class Point:
-    """One place in the grid: its settings, and a run per seed."""
-
-    settings: tuple[tuple[str, Any], ...]
-    runs: tuple[tuple[int, Config, Path], ...]
-
-    @property
-    def label(self) -> str:
-        return ", ".join(f"{short(value)}" for _, value in self.settings) or "all"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The outcome of a point: accuracies over its seeds, in percent; a failed run counts at chance level."""
-
-    accuracies: tuple[float, ...]
-    failed: int
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.accuracies)
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation over seeds (of the population, as the papers' code has it)."""
-        return statistics.pstdev(self.accuracies)
-
-    def text(self) -> str:
-        """As papers print it: 64.13(0.46); one seed has no deviation; failures are said."""
-        shown = f"{self.mean:.2f}" + (f"({self.deviation:.2f})" if len(self.accuracies) > 1 else "")
-        return f"{shown}, {self.failed} failed" if self.failed else shown
 
 
 def sweep(
@@ -148,19 +111,6 @@ def expand(config: Config, grid: Mapping[str, Sequence[Any]], seeds: int, out: P
     return points
 
 
-def short(value: Any) -> str:
-    """A value as a row's label: a table by its name and what else it sets, `plus` as a sum."""
-    if isinstance(value, Mapping):
-        rest = {key: item for key, item in value.items() if key not in ("name", "plus")}
-        inside = ", ".join(f"{key}={short(item)}" for key, item in rest.items())
-        name = str(value.get("name", ""))
-        label = f"{name}({inside})" if inside and name else name or inside
-        return " + ".join([label, *(short(item) for item in value.get("plus", ()))])
-    if isinstance(value, list | tuple):
-        return ",".join(short(item) for item in value)
-    return str(value)
-
-
 def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+=-]+", "-", text).strip("-")
 
@@ -173,7 +123,7 @@ def _check_all(points: Sequence[Point]) -> None:
         raise ConfigError(f"{count} points of the grid would share the folder '{name.name}': give each value once")
     for point in points:
         for _, config, folder in point.runs:
-            wanted = marked(resolved(config))
+            wanted = mark_weights(resolve_defaults(config))
             if (folder / "config.toml").exists() and _matters(RunFolder(folder).config()) != _matters(wanted):
                 raise ConfigError(
                     f"the run in '{folder}' was made with another configuration: choose another folder with --out"
@@ -183,7 +133,7 @@ def _check_all(points: Sequence[Point]) -> None:
 def _matters(config: Config) -> str:
     """What a run's result depends on, to compare: not where it ran, nor how often it was saved."""
     kept = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
-    kept |= {"runner": {"name": NAME}} if is_centralised(config) else {}  # another training, not another place
+    kept |= {"runner": {"name": NAME}} if is_centralized(config) else {}  # another training, not another place
     return configuration.write(configuration.read(kept))
 
 
@@ -230,45 +180,10 @@ def _report(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], 
         table.add_row(*row)
     console.print(table)
     write_atomically(out / "table.md", markdown(rows).encode())
-    write_atomically(out / "table.csv", _csv(cells, grid).encode())
-    write_atomically(out / "cells.json", json.dumps([_record(p, c) for p, c in cells], indent=1).encode())
+    write_atomically(out / "table.csv", csv_text(cells, grid).encode())
+    write_atomically(out / "cells.json", json.dumps([cell_record(p, c) for p, c in cells], indent=1).encode())
     if grid and len(grid) <= 2:
-        from fedra.experiment.report import draw_sweep
+        from fedra.reports.comparison import draw_sweep
 
         draw_sweep(cells, grid, out / "sweep.svg")
     console.print(f"tables and pictures in {out}", highlight=False)
-
-
-def table_rows(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> list[list[str]]:
-    """Rows by all swept keys but the last, columns by the last (when there are two or more)."""
-    if len(grid) < 2:
-        heading = next(iter(grid), "run")
-        return [[heading, "accuracy %"], *([point.label, cell.text()] for point, cell in cells)]
-    *row_keys, column_key = grid
-    columns = [short(value) for value in grid[column_key]]
-    rows: dict[str, list[str]] = {}
-    for point, cell in cells:
-        label = ", ".join(short(value) for _, value in point.settings[:-1])
-        rows.setdefault(label, []).append(cell.text())
-    return [[f"{', '.join(row_keys)} \\ {column_key}", *columns], *([label, *texts] for label, texts in rows.items())]
-
-
-def markdown(rows: list[list[str]]) -> str:
-    """The table as Markdown."""
-    rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
-    return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])) + "\n"
-
-
-def _csv(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*grid, "mean", "deviation", "seeds", "failed"])
-    for point, cell in cells:
-        values = [short(value) for _, value in point.settings]
-        writer.writerow([*values, f"{cell.mean:.4f}", f"{cell.deviation:.4f}", len(cell.accuracies), cell.failed])
-    return text.getvalue()
-
-
-def _record(point: Point, cell: Cell) -> dict[str, Any]:
-    folders = [folder.name for _, _, folder in point.runs]
-    return {"settings": dict(point.settings), "accuracies": cell.accuracies, "failed": cell.failed, "runs": folders}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedra.losses.adaptive import CVM, AdaptiveMargin, JAMsFace, X2Softmax
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 from fedra.losses.curriculum import AdaCos, CurricularFace, DynamicAdaCos, SphereFace
 from fedra.losses.elastic import ElasticArcFace, ElasticArcFacePlus, ElasticCosFace, ElasticCosFacePlus
 from fedra.losses.fixed import ArcFace, Combined, CosFace, NormalisedSoftmax, Softmax, SphereFaceR

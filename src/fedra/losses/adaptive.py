@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedra.errors import ConfigError
 from fedra.losses.angle import add_angle, angle
-from fedra.losses.base import (
+from fedra.losses.angular_loss import (
     AngularMargin,
     Cosines,
     CurvedLoss,

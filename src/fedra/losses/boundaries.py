@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedra.errors import ConfigError
 from fedra.losses import LOSSES, AngularLoss
-from fedra.losses.picture import COLOURS, INK, at_mean, broken_at_jumps, curve, dress, seen
+from fedra.losses.loss_plot import COLOURS, INK, at_mean, broken_at_jumps, curve, dress, seen
 from fedra.writing import save_figure
 
 Values = NDArray[np.float64]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedra.losses.angle import add_angle, angle, unfold
-from fedra.losses.base import (
+from fedra.losses.angular_loss import (
     AngularLoss,
     AngularMargin,
     Cosines,

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedra.losses.base import AngularMargin, Cosines, NonNegative, ScaledLoss, ShiftedLoss, Tensors
+from fedra.losses.angular_loss import AngularMargin, Cosines, NonNegative, ScaledLoss, ShiftedLoss, Tensors
 
 Spread = Annotated[float, Field(ge=0, le=0.5)]
 Assignment = Literal["drawn", "sorted", "published"]

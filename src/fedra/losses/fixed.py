@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.losses.angle import angle, unfold, working_dtype
-from fedra.losses.base import (
+from fedra.losses.angular_loss import (
     AngularLoss,
     AngularMargin,
     Cosines,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedra.errors import ConfigError
 from fedra.losses.angle import Overflow
-from fedra.losses.base import AngularMargin, Cosines, NonNegative, Positive, Rate, ShiftedLoss, Tensors
+from fedra.losses.angular_loss import AngularMargin, Cosines, NonNegative, Positive, Rate, ShiftedLoss, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)

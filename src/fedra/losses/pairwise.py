@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedra.errors import ConfigError
 from fedra.losses.angle import cosine, straight_through
-from fedra.losses.base import Cosines, GradMode, NonNegative, Positive, ScaledLoss, Tensors
+from fedra.losses.angular_loss import Cosines, GradMode, NonNegative, Positive, ScaledLoss, Tensors
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 

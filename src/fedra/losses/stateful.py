@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 
 
 class Stateful(nn.Module):

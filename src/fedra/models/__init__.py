@@ -2,7 +2,7 @@
 
 from fedra.models import (  # noqa: F401  (each registers its models)
     dense,
-    fedarc,
+    fedarc_nets,
     fedavg_cnn,
     ghostfacenet,
     iresnet,
@@ -12,19 +12,19 @@ from fedra.models import (  # noqa: F401  (each registers its models)
     vgg,
     vit,
 )
-from fedra.models.catalogue import MODELS, build
 from fedra.models.embedder import Embedder
 from fedra.models.pretrained import Loaded, digest_of_weights, load_weights
 from fedra.models.projection import with_projection
-from fedra.models.recogniser import Recogniser, parameters_of
+from fedra.models.recognition_model import RecognitionModel, parameters_of
 from fedra.models.user_model import NamedHead, check, named_head
+from fedra.models.zoo import MODELS, build
 
 __all__ = [
     "MODELS",
     "Embedder",
     "Loaded",
     "NamedHead",
-    "Recogniser",
+    "RecognitionModel",
     "build",
     "check",
     "digest_of_weights",

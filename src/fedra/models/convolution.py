@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from fedra.models.normalisation import Normaliser
+from fedra.models.normalization import Normaliser
 
 Activation = Literal["prelu", "relu", "none"]
 

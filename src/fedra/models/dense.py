@@ -9,23 +9,23 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from fedra.models.catalogue import MODELS
-from fedra.models.recogniser import Recogniser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.zoo import MODELS
 
 
 @MODELS.add("mlp")
 def mlp(
     shape: tuple[int, ...], classes: int, *, hidden: tuple[Annotated[int, Field(gt=0)], ...] = (200, 200)
-) -> Recogniser:
+) -> RecognitionModel:
     """Fully connected layers with ReLU; the default is McMahan et al.'s "2NN" (2017)."""
     widths = (math.prod(shape), *hidden)
     layers: list[nn.Module] = [nn.Flatten()]
     for wide, narrow in pairwise(widths):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
-    return Recogniser(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
+    return RecognitionModel(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
 
 
 @MODELS.add("logistic")
-def logistic(shape: tuple[int, ...], classes: int) -> Recogniser:
+def logistic(shape: tuple[int, ...], classes: int) -> RecognitionModel:
     """Multinomial logistic regression: the features are the inputs themselves."""
     return mlp(shape, classes, hidden=())

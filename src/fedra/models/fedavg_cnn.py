@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedra.models.catalogue import MODELS
-from fedra.models.images import front
-from fedra.models.recogniser import Recogniser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front
+from fedra.models.zoo import MODELS
 
 
 @MODELS.add("fedavg-cnn")
-def fedavg_cnn(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) -> Recogniser:
+def fedavg_cnn(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) -> RecognitionModel:
     """Two 5x5 convolutions and a 512-d layer (McMahan et al. 2017): 1,663,370 weights on MNIST.
 
     With `repeat_grey`, one-channel images are repeated to three in the forward pass and the first
@@ -29,4 +29,4 @@ def fedavg_cnn(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = Fals
         nn.Linear(64 * (height // 4) * (width // 4), 512),
         nn.ReLU(),
     )
-    return Recogniser(body, nn.Linear(512, classes))
+    return RecognitionModel(body, nn.Linear(512, classes))

@@ -9,12 +9,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.models.catalogue import MODELS
 from fedra.models.convolution import Activation, convolution, halved, scaled
-from fedra.models.images import front
 from fedra.models.mobilefacenet import global_depthwise, recogniser
-from fedra.models.normalisation import Norm, Normaliser
-from fedra.models.recogniser import Recogniser
+from fedra.models.normalization import Norm, Normaliser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front
+from fedra.models.zoo import MODELS
 from fedra.registry import Positive
 
 Size = Annotated[int, Field(gt=0)]
@@ -120,7 +120,7 @@ def ghostfacenet(
     activation: Literal["prelu", "relu"] = "prelu",
     norm: Norm = "running",
     groups: Size = 2,
-) -> Recogniser:
+) -> RecognitionModel:
     """GhostFaceNetV1 (Alansari et al. 2023); 4,049,672 weights before the head at 112x112 with activation = "relu".
 
     The default is the paper's V1-1.3-1: `width` 1.3, first `stride` 1; stride 2 costs a quarter of the time. PReLU

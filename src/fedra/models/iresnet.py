@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.models.catalogue import MODELS
 from fedra.models.convolution import convolution, halved
-from fedra.models.images import front
-from fedra.models.normalisation import Norm, Normaliser, with_fixed_scale
-from fedra.models.recogniser import Recogniser
+from fedra.models.normalization import Norm, Normaliser, with_fixed_scale
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front
+from fedra.models.zoo import MODELS
 from fedra.registry import Share
 
 Size = Annotated[int, Field(gt=0)]
@@ -63,7 +63,7 @@ def _register(name: str, counts: tuple[int, int, int, int], about: str, size: tu
         width: Size = size[0],
         norm: Norm = "running",
         groups: Size = 2,
-    ) -> Recogniser:
+    ) -> RecognitionModel:
         _, (channels, height, across) = front(name, shape, smallest=16)
         normaliser = Normaliser(norm, groups)
         high, wide = halved(height, across, 4)
@@ -77,7 +77,7 @@ def _register(name: str, counts: tuple[int, int, int, int], about: str, size: tu
             body["dropout"] = nn.Dropout(dropout)
         body["embedding"] = nn.Linear(8 * width * high * wide, embedding)
         body["features"] = with_fixed_scale(normaliser.vectors(embedding))
-        return Recogniser(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
+        return RecognitionModel(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
 
     iresnet.__doc__ = f"""{about}
 

@@ -8,11 +8,11 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.models.catalogue import MODELS
 from fedra.models.convolution import Activation, convolution, halved, scaled
-from fedra.models.images import front, initialise_convolutions
-from fedra.models.normalisation import Norm, Normaliser
-from fedra.models.recogniser import Recogniser
+from fedra.models.normalization import Norm, Normaliser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front, initialise_convolutions
+from fedra.models.zoo import MODELS
 from fedra.registry import Positive
 
 SMALLEST = 16
@@ -91,11 +91,11 @@ def global_depthwise(
     )
 
 
-def recogniser(body: OrderedDict[str, nn.Module], embedding: int, classes: int) -> Recogniser:
+def recogniser(body: OrderedDict[str, nn.Module], embedding: int, classes: int) -> RecognitionModel:
     """The body with He's weights and a linear head."""
     whole = nn.Sequential(body)
     initialise_convolutions(whole)
-    return Recogniser(whole, nn.Linear(embedding, classes, bias=False))
+    return RecognitionModel(whole, nn.Linear(embedding, classes, bias=False))
 
 
 @MODELS.add("mobilefacenet")
@@ -107,7 +107,7 @@ def mobilefacenet(
     width: Positive = 1.0,
     norm: Norm = "running",
     groups: Size = 2,
-) -> Recogniser:
+) -> RecognitionModel:
     """MobileFaceNet (Chen et al. 2018): 1,003,136 weights before the head at 112x112, 1,200,512 with embedding = 512.
 
     The feature is the embedding. `width` scales every layer but the embedding; the last depth-wise kernel is as
@@ -130,7 +130,7 @@ def mobilefacenet(
 @MODELS.add("mobilefacenet-tiny")
 def mobilefacenet_tiny(
     shape: tuple[int, ...], classes: int, *, embedding: Size = 128, norm: Norm = "running", groups: Size = 2
-) -> Recogniser:
+) -> RecognitionModel:
     """MobileFaceNet at a quarter of its width, for CPUs: 91,232 weights before the head at 112x112."""
     return mobilefacenet(shape, classes, embedding=embedding, width=0.25, norm=norm, groups=groups)
 
@@ -145,7 +145,7 @@ def mbf(
     blocks: tuple[Size, Size, Size, Size] = (1, 4, 6, 2),
     norm: Norm = "running",
     groups: Size = 2,
-) -> Recogniser:
+) -> RecognitionModel:
     """InsightFace's MobileFaceNet, wider between its bottlenecks: 2,059,520 weights before the head at 112x112.
 
     Outer widths are `scale` times the paper's, hidden ones the paper's own. `blocks` counts the bottlenecks that
@@ -169,6 +169,6 @@ def mbf(
 @MODELS.add("mbf-large")
 def mbf_large(
     shape: tuple[int, ...], classes: int, *, embedding: Size = 512, norm: Norm = "running", groups: Size = 2
-) -> Recogniser:
+) -> RecognitionModel:
     """InsightFace's larger MobileFaceNet, four times as wide and twice as deep: 6,314,880 weights before the head."""
     return mbf(shape, classes, embedding=embedding, scale=4, blocks=(2, 8, 12, 4), norm=norm, groups=groups)

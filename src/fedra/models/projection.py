@@ -6,10 +6,12 @@ import torch
 from torch import nn
 
 from fedra.core.random import scoped_seed
-from fedra.models.recogniser import Recogniser
+from fedra.models.recognition_model import RecognitionModel
 
 
-def with_projection(module: nn.Module, width: int, shape: tuple[int, ...], classes: int, *, seed: int) -> Recogniser:
+def with_projection(
+    module: nn.Module, width: int, shape: tuple[int, ...], classes: int, *, seed: int
+) -> RecognitionModel:
     """`module` with Linear(f, f), ReLU, Linear(f, width) after its body and a new head on the `width` outputs.
 
     Li et al., "Model-contrastive federated learning", CVPR 2021, use width 256.
@@ -21,4 +23,4 @@ def with_projection(module: nn.Module, width: int, shape: tuple[int, ...], class
     body.train(was_training)
     with scoped_seed(seed):
         projection = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
-        return Recogniser(nn.Sequential(body, projection), nn.Linear(width, classes))
+        return RecognitionModel(nn.Sequential(body, projection), nn.Linear(width, classes))

@@ -8,10 +8,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedra.models.catalogue import MODELS
-from fedra.models.images import front
-from fedra.models.normalisation import Norm, Normaliser
-from fedra.models.recogniser import Recogniser
+from fedra.models.normalization import Norm, Normaliser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front
+from fedra.models.zoo import MODELS
 
 
 class ResidualBlock(nn.Module):
@@ -57,7 +57,7 @@ def resnet18(
     groups: Annotated[int, Field(gt=0)] = 2,
     width: Annotated[int, Field(gt=0)] = 64,
     repeat_grey: bool = False,
-) -> Recogniser:
+) -> RecognitionModel:
     """ResNet-18 with a 3x3 stem (He et al. 2016): 11,173,962 weights for ten classes of colour images.
 
     `norm` is "batch" (batch statistics always, no buffers), "running" or "group" (with `groups`);
@@ -67,4 +67,4 @@ def resnet18(
     normaliser = Normaliser(norm, groups)
     stem = [nn.Conv2d(channels, width, 3, padding=1, bias=False), normaliser.maps(width), nn.ReLU()]
     body = nn.Sequential(*layers, *stem, *residual_trunk(width, normaliser), nn.Flatten())
-    return Recogniser(body, nn.Linear(8 * width, classes))
+    return RecognitionModel(body, nn.Linear(8 * width, classes))

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.models.catalogue import MODELS
 from fedra.models.convolution import halved
-from fedra.models.images import front
-from fedra.models.recogniser import Recogniser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front
+from fedra.models.zoo import MODELS
 
 Size = Annotated[int, Field(gt=0)]
 
@@ -34,7 +34,7 @@ class PlainBlock(nn.Module):
 
 
 def _register(depth: int, counts: tuple[int, int, int, int], weights: str) -> None:
-    def sphere(shape: tuple[int, ...], classes: int, *, embedding: Size = 512, width: Size = 64) -> Recogniser:
+    def sphere(shape: tuple[int, ...], classes: int, *, embedding: Size = 512, width: Size = 64) -> RecognitionModel:
         _, (channels, height, across) = front(f"sphere{depth}", shape, smallest=16)
         body: OrderedDict[str, nn.Module] = OrderedDict()
         for stage, count in enumerate(counts):
@@ -47,7 +47,7 @@ def _register(depth: int, counts: tuple[int, int, int, int], weights: str) -> No
         high, wide = halved(height, across, len(counts))
         body["flatten"] = nn.Flatten()
         body["embedding"] = nn.Linear(channels * high * wide, embedding)
-        return Recogniser(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
+        return RecognitionModel(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
 
     sphere.__doc__ = f"""SphereFace's network of {depth} layers (Liu et al. 2017): {weights} weights before the head.
 

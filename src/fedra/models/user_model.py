@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError, nearest
-from fedra.models.recogniser import Recogniser, keeps_contract
+from fedra.models.recognition_model import RecognitionModel, keeps_contract
 
 
-class NamedHead(Recogniser):
+class NamedHead(RecognitionModel):
     """A user's module split at its head: `body` is the module with the identity in the head's place."""
 
     def __init__(self, module: nn.Module, head: str) -> None:
@@ -32,20 +32,20 @@ class NamedHead(Recogniser):
         return whole
 
 
-def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None = None) -> Recogniser:
+def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None = None) -> RecognitionModel:
     """`module` as a body and a head, where `head` is the dotted name of its last submodule, e.g. "fc".
 
     The module is copied, never changed; one that already keeps the contract is returned as it is. With a
     batch as `example`, the split is checked at once.
     """
     as_is = head == "head" and keeps_contract(module)
-    model = cast(Recogniser, module) if as_is else NamedHead(module, head)
+    model = cast(RecognitionModel, module) if as_is else NamedHead(module, head)
     if example is not None:
         check(model, example)
     return model
 
 
-def check(model: Recogniser, example: Tensor) -> None:
+def check(model: RecognitionModel, example: Tensor) -> None:
     """Refuse a model for which head(body(x)) is not what the whole gives on the batch `example`.
 
     Works on copies in evaluation mode, so neither the model's buffers nor any generator move.

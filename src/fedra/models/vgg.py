@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedra.models.catalogue import MODELS
-from fedra.models.images import front, initialise_convolutions
-from fedra.models.recogniser import Recogniser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front, initialise_convolutions
+from fedra.models.zoo import MODELS
 
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
 @MODELS.add("vgg11")
-def vgg11(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) -> Recogniser:
+def vgg11(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) -> RecognitionModel:
     """VGG-11 without normalisation or dropout: 9,750,922 weights for ten classes of 32x32 colour images.
 
     Sides below 32 are enlarged to 32 by the nearest pixel; the feature is the second 512-d layer.
@@ -33,4 +33,4 @@ def vgg11(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) ->
         nn.ReLU(),
     )
     initialise_convolutions(body)
-    return Recogniser(body, nn.Linear(512, classes))
+    return RecognitionModel(body, nn.Linear(512, classes))

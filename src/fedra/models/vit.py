@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedra.errors import ConfigError
-from fedra.models.catalogue import MODELS
-from fedra.models.images import front
-from fedra.models.recogniser import Recogniser
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.stem import front
+from fedra.models.zoo import MODELS
 
 HEAD_WIDTH = 64
 
@@ -100,7 +100,7 @@ def sl_vit(
     width: Annotated[int, Field(gt=0)] = 192,
     depth: Annotated[int, Field(gt=0)] = 9,
     heads: Annotated[int, Field(gt=0)] = 12,
-) -> Recogniser:
+) -> RecognitionModel:
     """SL-ViT (Lee, Lee and Song 2021): 6,176,275 weights for ten classes of 32x32 colour images.
 
     The patch side is min(side // 4, 16). With `resize`, sides below 32 are enlarged to 32 as FedSoL's
@@ -125,4 +125,4 @@ def sl_vit(
         *(TransformerLayer(width, heads) for _ in range(depth)),
         FirstToken(),
     )
-    return Recogniser(body, nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes)))
+    return RecognitionModel(body, nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes)))

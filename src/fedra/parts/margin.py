@@ -18,7 +18,7 @@ from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, Population, Server, Upload, View
 from fedra.errors import ConfigError
 from fedra.losses import ArcFace
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 from fedra.registry import Strength
 
 HEAD = "head.weight"

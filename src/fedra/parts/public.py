@@ -17,7 +17,7 @@ from fedra.core.tree import Params
 from fedra.core.view import View
 from fedra.errors import ConfigError
 from fedra.losses import CosFace
-from fedra.losses.base import AngularLoss
+from fedra.losses.angular_loss import AngularLoss
 from fedra.parts.margin import HEAD, SPREAD, MarginHead
 from fedra.parts.spread import class_means
 from fedra.registry import Positive, Share, Strength

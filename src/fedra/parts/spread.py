@@ -24,7 +24,7 @@ from fedra.core.random import generator
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Population, Server
 from fedra.errors import ConfigError, FedraError
-from fedra.losses.base import ScaledLoss
+from fedra.losses.angular_loss import ScaledLoss
 from fedra.registry import Positive, Strength
 
 BLOCK_BYTES = 2**27

@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from fedra.data.partition import label_counts, split, summary, table
-from fedra.data.partition.picture import draw
+from fedra.data.partition.split_plot import draw
 from fedra.errors import ConfigError, DataError
 
 TARGETS = np.repeat(np.arange(3), 40)

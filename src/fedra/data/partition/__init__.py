@@ -1,6 +1,6 @@
 """Partitions: who owns which training example; `split` is the one way in.
 
-The picture is apart, in `fedra.data.partition.picture`, because it loads matplotlib.
+The picture is apart, in `fedra.data.partition.split_plot`, because it loads matplotlib.
 """
 
 from fedra.data.partition import (

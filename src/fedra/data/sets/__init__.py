@@ -6,26 +6,20 @@ from fedra.data.sets import (
     cifar,
     cinic,
     digits,
-    faces,
     folder,
     medmnist,
     mnist,
-    packed_faces,
     svhn,
     synthetic,
-    synthetic_faces,
 )
 
 __all__ = [
     "cifar",
     "cinic",
     "digits",
-    "faces",
     "folder",
     "medmnist",
     "mnist",
-    "packed_faces",
     "svhn",
     "synthetic",
-    "synthetic_faces",
 ]

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from fedra.data.cache import cached
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import Bytes, as_split
 from fedra.data.download import RemoteFile, locate
+from fedra.data.loading import DATASETS
 from fedra.data.sets.cifar_names import CIFAR10_CLASSES, COARSE_CLASSES, FINE_CLASSES
 from fedra.data.sets.pickled import read_batch
 from fedra.errors import DataError

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from fedra.data.cache import cached
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.download import RemoteFile, locate
 from fedra.data.images import indices, list_images, read_images
+from fedra.data.loading import DATASETS
 from fedra.data.sets.cifar_names import CIFAR10_CLASSES
 from fedra.errors import DataError
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import stratified
+from fedra.data.loading import DATASETS
 
 
 @DATASETS.add("digits")

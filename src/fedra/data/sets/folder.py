@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 
 from fedra.data.cache import cached
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import stratified
 from fedra.data.images import indices, list_images, read_images, under
+from fedra.data.loading import DATASETS
 from fedra.errors import DataError
 
 Side = Annotated[int, Field(gt=0)]

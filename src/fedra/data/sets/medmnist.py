@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedra.data.cache import cached
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import Bytes, as_split
 from fedra.data.download import RemoteFile, locate
+from fedra.data.loading import DATASETS
 from fedra.errors import DataError
 
 RECORD = "https://zenodo.org/records/10519652/files/"

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from fedra.data.cache import cached
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import Bytes, as_split, splits, tensors
 from fedra.data.download import RemoteFile, locate
+from fedra.data.loading import DATASETS
 from fedra.errors import DataError
 
 NAMES = (

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from fedra.data.cache import cached
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import as_split, splits, tensors
 from fedra.data.download import RemoteFile, locate
+from fedra.data.loading import DATASETS
 from fedra.errors import DataError
 
 SITE = "http://ufldl.stanford.edu/housenumbers/"

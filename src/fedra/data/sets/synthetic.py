@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedra.data.catalogue import DATASETS
 from fedra.data.dataset import Dataset, Split
+from fedra.data.loading import DATASETS
 from fedra.errors import ConfigError
 
 Count = Annotated[int, Field(gt=0)]

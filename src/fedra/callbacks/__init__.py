@@ -1,0 +1,1 @@
+"""What happens alongside training."""

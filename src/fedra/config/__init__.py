@@ -1,0 +1,1 @@
+"""Configurations: schema, reading, overrides, names, defaults."""

@@ -1,0 +1,127 @@
+"""Progress with the time left, and lines for people: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+LINE_SECONDS = 2.0
+"""Least time between two plain lines; the first and the last round are always told."""
+
+
+@contextmanager
+def steps(console: Console | None, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Work other than training, with its time left: what the block is given is told how many steps more are done.
+
+    A bar on a terminal, a plain line now and then elsewhere, nothing where nobody looks.
+    """
+    if console is None:
+        yield lambda count: None
+    elif console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(escape(title), total=total)
+            yield lambda count: bar.advance(task, count)
+    else:
+        yield StepLines(console, title, total).advance
+
+
+class StepLines:
+    """A plain line every two seconds: how far the work is, and how long it will take."""
+
+    def __init__(self, console: Console, title: str, total: int) -> None:
+        self._console, self._title, self._total = console, title, total
+        self._started = self._last = time.monotonic()
+        self._done = 0
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now - self._last < LINE_SECONDS or self._done >= self._total:
+            return
+        self._last = now
+        left = (now - self._started) / self._done * (self._total - self._done)
+        told = f"{self._title}  {self._done / self._total:.0%}  {duration(left)} left"
+        self._console.print(told, highlight=False, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def tell(console: Console | None, line: str | None) -> None:
+    """Print a line, if there is one and somebody looks."""
+    if console is not None and line is not None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+PATIENCE = 2.0
+"""Seconds before the bar appears."""
+
+
+class DownloadProgress:
+    """`with DownloadProgress(name, total, done) as bar: bar.advance(n)`, drawn on the standard error."""
+
+    def __init__(self, name: str, total: int | None, done: int) -> None:
+        self._name, self._total, self._done = name, total, done
+        self._started = time.monotonic()
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        if self._bar is None and time.monotonic() - self._started > PATIENCE:
+            self._bar = self._draw()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def _draw(self) -> Progress:
+        bar = Progress(TextColumn("{task.description}"), BarColumn(), *self._columns(), console=Console(stderr=True))
+        self._task = bar.add_task(self._name, total=self._total, completed=self._done)
+        bar.start()
+        return bar
+
+    def _columns(self) -> tuple[ProgressColumn, ...]:
+        return DownloadColumn(), TransferSpeedColumn()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class CountProgress(DownloadProgress):
+    """The same for work on a known number of things, with the time left."""
+
+    def __init__(self, name: str, total: int) -> None:
+        super().__init__(name, total, 0)
+
+    def _columns(self) -> tuple[ProgressColumn, ...]:
+        return MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn()

@@ -1,0 +1,166 @@
+"""Embeddings of a finished run's model, and the files they are kept in: safetensors or .npz, nothing pickled."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from fedra.analysis.embeddings import Embeddings
+from fedra.console import steps
+from fedra.core.batches import Examples
+from fedra.core.evaluate import embed
+from fedra.core.job import Job
+from fedra.core.model import Weights
+from fedra.errors import ConfigError, DataError, RunError, nearest
+from fedra.experiment.build import build
+from fedra.models import load_weights
+from fedra.reports.comparison import titles
+from fedra.storage.run_folder import RunFolder
+from fedra.writing import write_atomically
+
+SPLITS = ("test", "train")
+FORMATS = (".safetensors", ".npz")
+
+
+def embed_run(
+    run: Path | str,
+    *,
+    split: str = "test",
+    normalise: bool = False,
+    device: str | None = None,
+    console: Console | None = None,
+) -> Embeddings:
+    """The global model's features of a split, from the run's folder: what its body makes of every example.
+
+    Training examples come client by client, not augmented, with the clients' numbers. `normalise` brings features to
+    unit length; `device` takes the place of the configuration's.
+    """
+    if split not in SPLITS:
+        raise ConfigError(f"there is no split '{split}': {nearest(split, SPLITS)}")
+    folder = RunFolder(run)
+    config = folder.config()
+    trained = folder.path / "model.safetensors"
+    if not trained.exists():
+        raise RunError(f"the run in '{folder.path}' has no {trained.name}: continue it with --resume {folder.path}")
+    # What the run started from is not needed, and may be gone.
+    section = config.model.model_copy(update={"weights": None})
+    built = build(config.model_copy(update={"model": section, "device": device or config.device}))
+    model = built.job.model
+    load_weights(model.module, trained)
+    weights = Weights(*(model.arrange(values) for values in model.weights()))
+    total, sources = _sources(built.job, split)
+    features, labels, clients = [], [], []
+    with steps(console, f"embedding {folder.path}", total) as done:
+        for client, examples in sources:
+            features.append(embed(model, weights, examples, done))
+            labels.append(examples.targets.cpu())
+            clients.append(torch.full((len(examples),), client))
+    owners = torch.cat(clients) if split == "train" else None
+    found = Embeddings(torch.cat(features), torch.cat(labels), owners, tuple(built.dataset.classes))
+    found.check(f"the run in '{folder.path}'")
+    return found.normalised() if normalise else found
+
+
+def _sources(job: Job, split: str) -> tuple[int, Iterator[tuple[int, Examples]]]:
+    """How many examples there are, and all of them, client by client: one client's are in memory at a time."""
+    if split == "train":
+        everyone = range(len(job.clients))
+        return sum(map(job.clients.size, everyone)), ((client, _labelled(job, client)) for client in everyone)
+    if job.test is None or not len(job.test):
+        raise DataError("the run's data set has no test examples: embed the split 'train'")
+    return len(job.test), iter([(0, job.test)])
+
+
+def _labelled(job: Job, client: int) -> Examples:
+    """A client's examples with the federation's labels: where classes belong to clients, each counts its own."""
+    own = job.clients[client]
+    return own if job.owners is None else replace(own, targets=job.owners.holdings[client][own.targets])
+
+
+def check_name(path: Path) -> None:
+    """Refuse a file name whose ending says no format."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"embeddings cannot be kept in '{path}': end its name with {' or '.join(FORMATS)}")
+
+
+def save_embeddings(embeddings: Embeddings, path: Path | str) -> None:
+    """Write `features`, `labels`, `clients` where known, and the names of the classes."""
+    path = Path(path)
+    check_name(path)
+    tensors = {"features": embeddings.features, "labels": embeddings.labels}
+    if embeddings.clients is not None:
+        tensors["clients"] = embeddings.clients
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".safetensors":
+        about = {"fedra": json.dumps({"classes": embeddings.classes})}
+        write_atomically(path, safetensors.torch.save(plain, about))
+        return
+    packed = io.BytesIO()
+    arrays: dict[str, Any] = {name: value.numpy() for name, value in plain.items()}
+    np.savez(packed, classes=np.array(embeddings.classes, dtype=np.str_), **arrays)
+    write_atomically(path, packed.getvalue())
+
+
+def read_embeddings(path: Path | str) -> Embeddings:
+    """Embeddings from a file that holds `features` and `labels`, and perhaps `clients` and class names."""
+    path = Path(path)
+    check_name(path)
+    try:
+        tensors, classes = _read_safetensors(path) if path.suffix == ".safetensors" else _read_npz(path)
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise DataError(f"the embeddings in '{path}' cannot be read ({reason}): make them with `fedra embed`") from None
+    for name in ("features", "labels"):
+        if name not in tensors:
+            raise DataError(f"'{path}' holds no '{name}': give a file that `fedra embed` wrote")
+    found = Embeddings(tensors["features"], tensors["labels"], tensors.get("clients"), classes)
+    found.check(f"'{path}'")
+    return found
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    with safetensors.safe_open(str(path), framework="pt") as file:
+        about = json.loads((file.metadata() or {}).get("fedra", "{}"))
+        classes = about.get("classes", ()) if isinstance(about, dict) else ()
+        return {name: file.get_tensor(name) for name in file.keys()}, tuple(map(str, classes))  # noqa: SIM118
+
+
+def _read_npz(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    with np.load(path, allow_pickle=False) as file:
+        if isinstance(file, np.ndarray):
+            raise ValueError("it is a single array")
+        classes = tuple(map(str, file["classes"])) if "classes" in file else ()
+        wanted = [name for name in ("features", "labels", "clients") if name in file]
+        return {name: torch.from_numpy(file[name]) for name in wanted}, classes
+
+
+def gather_embeddings(
+    sources: Sequence[Path], split: str = "test", device: str | None = None, console: Console | None = None
+) -> dict[str, Embeddings]:
+    """The embeddings of runs (their folders) and of files, each under the name a picture gives it."""
+    for source in sources:
+        if not source.exists():
+            raise ConfigError(f"there is no '{source}': give folders of runs, or files that `fedra embed` wrote")
+    runs = iter(titles([RunFolder(source) for source in sources if source.is_dir()]))
+    files = [source.name for source in sources if not source.is_dir()]
+    found = {}
+    for source in sources:
+        if source.is_dir():
+            found[next(runs)] = embed_run(source, split=split, device=device, console=console)
+        else:
+            name = source.name if files.count(source.name) == 1 else str(source)
+            found[name] = read_embeddings(source)
+    return found

@@ -1,0 +1,1 @@
+"""The benchmarks of the field: verification, identification, IJB-B and IJB-C, MegaFace."""

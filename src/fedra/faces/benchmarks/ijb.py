@@ -1,0 +1,164 @@
+"""A model on IJB-B or IJB-C, as InsightFace distributes them: 1:1 by pairs of templates, 1:N by galleries and probes.
+
+Whitelam et al., CVPRW 2017; Maze et al., ICB 2018. A folder has images in loose_crop and lists in meta; the faces are
+aligned by the five points that come with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from fedra.console import steps, tell
+from fedra.errors import ConfigError, DataError
+from fedra.evaluation.results import Draw, ModelEvaluation, Protocol, ProtocolResult
+from fedra.faces.benchmarks.ijb_folder import IjbFolder, Lists, unfit, without
+from fedra.faces.benchmarks.many_images import embed_files
+from fedra.faces.benchmarks.protocols import points, rates
+from fedra.faces.metrics import (
+    Subjects,
+    Templates,
+    closed_set,
+    insightface_1n,
+    open_set_over_galleries,
+    pool_templates,
+    verify_templates,
+)
+from fedra.faces.metrics.error_rates import FARS
+from fedra.faces.metrics.identification import FPIRS, RANKS
+from fedra.models import Embedder
+
+ASKED: tuple[Protocol, ...] = ("verification", "identification", "open-set")
+"""The protocols that the benchmark has."""
+
+
+def evaluate_ijb(
+    embedder: Embedder,
+    folder: Path,
+    protocols: Sequence[Protocol] = (),
+    *,
+    keep_norm: bool = True,
+    detector_scores: bool = True,
+    console: Console | None = None,
+) -> ModelEvaluation:
+    """The protocols on a benchmark folder; by default all that its lists allow.
+
+    `keep_norm` lets long features weigh more within a template, `detector_scores` weighs images by the detector's
+    confidence: InsightFace's tables do both.
+    """
+    parts = IjbFolder.of(folder)
+    wanted = protocols or (ASKED if parts.identifies else ASKED[:1])
+    for protocol in wanted:
+        if protocol not in ASKED:
+            raise ConfigError(f"the protocol '{protocol}' does not go with {parts.name}: choose of {', '.join(ASKED)}")
+    lists = Lists.read(parts, wanted)  # before the images, which take hours: a damaged list is told at once
+    wanted = _possible(parts.name, wanted, lists, console, refuse=bool(protocols))
+    paths = [parts.images / name for name in lists.media.images]
+    found = embed_files(embedder, paths, parts.name, console, lists.points.points)
+    templates = pool_templates(
+        found.features,
+        lists.media.templates[found.rows],
+        lists.media.media[found.rows],
+        detector_scores=lists.points.scores[found.rows] if detector_scores else None,
+        keep_norm=keep_norm,
+    )
+    lists, lost = without(lists, templates.ids)
+    if any(lost.values()):
+        told = ", ".join(f"{count:,} {what}" for what, count in lost.items() if count)
+        tell(console, f"{parts.name}: templates without a usable image are left out: {told}")
+    wanted = _possible(parts.name, wanted, lists, console)
+    judges: dict[Protocol, Judge] = {
+        "verification": verification,
+        "identification": identification,
+        "open-set": open_identification,
+    }
+    outcomes = {protocol: judges[protocol](parts.name, templates, lists, console) for protocol in wanted}
+    told_of: dict[str, object] = {
+        "images": len(paths),
+        "unreadable": found.unreadable,
+        "templates": len(templates.ids),
+        "left_out": lost,
+    }
+    return ModelEvaluation(
+        folder.resolve().name,
+        parts.name,
+        {protocol: replace(it, figures={**told_of, **it.figures}) for protocol, it in outcomes.items()},
+        str(folder.resolve()),
+    )
+
+
+def _possible(
+    name: str, wanted: Sequence[Protocol], lists: Lists, console: Console | None, *, refuse: bool = False
+) -> tuple[Protocol, ...]:
+    """The protocols that the lists allow; the others are told of, or refused where they were asked for by name."""
+    reasons = {protocol: reason for protocol in wanted if (reason := unfit(lists, protocol)) is not None}
+    for protocol, reason in reasons.items():
+        if refuse or len(reasons) == len(wanted):
+            raise DataError(f"{name}: there can be no {protocol}, because {reason}: check the lists")
+        tell(console, f"{name}: {protocol} is left out, because {reason}")
+    return tuple(protocol for protocol in wanted if protocol not in reasons)
+
+
+Judge = Callable[[str, Templates, Lists, Console | None], ProtocolResult]
+
+
+def verification(name: str, templates: Templates, lists: Lists, console: Console | None) -> ProtocolResult:
+    """1:1: TAR at the point of the curve that is closest to each FAR, as the benchmark's tables read it."""
+    from fedra.faces.metrics.plots import draw_roc, draw_scores
+
+    pairs = lists.pairs
+    assert pairs is not None, "the pairs were read"
+    with steps(console, f"{name} 1:1", len(pairs.same)) as done:
+        scores = verify_templates(templates, pairs.first, pairs.second, pairs.same, done=done)
+    fars = [far for far in FARS if far * len(scores.impostor) >= 1]
+    table = {
+        "templates": f"{len(templates.ids):,}",
+        "genuine pairs": f"{len(scores.genuine):,}",
+        "impostor pairs": f"{len(scores.impostor):,}",
+        **rates(scores, fars, "closest"),
+    }
+    pictures: dict[str, Draw] = {
+        "roc.svg": lambda path: draw_roc({name: scores}, path),
+        "scores.svg": lambda path: draw_scores(scores, path),
+    }
+    return ProtocolResult(scores.figures(fars, "closest"), table, pictures)
+
+
+def identification(name: str, templates: Templates, lists: Lists, console: Console | None) -> ProtocolResult:
+    """1:N over all galleries as one: ranks, and InsightFace's "FAR" lines, which are no FPIR."""
+    from fedra.faces.metrics.plots import draw_cmc
+
+    # The lists are joined before the embeddings: one gallery may have lost all its templates.
+    rows, people = (torch.cat([getattr(one, of) for one in lists.galleries]) for of in ("templates", "subjects"))
+    gallery, probes = Subjects(templates.of(rows), people), _probes(templates, lists)
+    ranks = [rank for rank in RANKS if rank <= len(gallery)]
+    with steps(console, f"{name} 1:N", 2 * len(probes) * len(gallery)) as done:
+        found = closed_set(probes, gallery, up_to=max(ranks), done=done)
+        lines = insightface_1n(probes, gallery, done=done)
+    table = {"subjects": f"{len(gallery):,}", "probes": f"{len(probes):,}"}
+    table |= {f"rank {rank}": f"{found.rank(rank):.2%}" for rank in ranks}
+    table |= points("InsightFace's rate", "FAR", lines)
+    figures = {"subjects": len(gallery), **found.figures(ranks)}
+    figures["insightface"] = {f"{line.threshold.wanted:g}": line.figures() for line in lines}
+    return ProtocolResult(figures, table, {"cmc.svg": lambda path: draw_cmc({name: found}, path)})
+
+
+def open_identification(name: str, templates: Templates, lists: Lists, console: Console | None) -> ProtocolResult:
+    """1:N, open set: TPIR at FPIR in every gallery, and the mean."""
+    galleries = [Subjects(templates.of(one.templates), one.subjects) for one in lists.galleries]
+    probes = _probes(templates, lists)
+    with steps(console, f"{name} open set", len(probes) * sum(map(len, galleries))) as done:
+        means, each = open_set_over_galleries(probes, galleries, FPIRS, done=done)
+    table = {"galleries": " + ".join(f"{len(one):,}" for one in galleries), "probes": f"{len(probes):,}"}
+    table |= {f"mean TPIR at FPIR {rate:g}": f"{mean:.2%}" for rate, mean in zip(FPIRS, means, strict=True)}
+    mean_tpir = {f"{rate:g}": mean for rate, mean in zip(FPIRS, means, strict=True)}
+    return ProtocolResult({"mean_tpir": mean_tpir, "galleries": [one.figures() for one in each]}, table)
+
+
+def _probes(templates: Templates, lists: Lists) -> Subjects:
+    assert lists.probes is not None, "the probes were read"
+    return Subjects(templates.of(lists.probes.templates), lists.probes.subjects)

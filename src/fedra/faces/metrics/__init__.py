@@ -1,0 +1,57 @@
+"""Face verification and identification on embeddings: all that the tables of the face papers need.
+
+Embeddings are tensors (N, d) of any length; scores are cosines; a comparison is accepted when its score reaches the
+threshold. Pictures are in `fedra.faces.metrics.plots`.
+"""
+
+from fedra.faces.metrics.client_scores import ClientScores, enrolled_scores
+from fedra.faces.metrics.error_rates import Curve, OperatingPoint, Scores, Threshold, calibrate
+from fedra.faces.metrics.feature_files import read_feature, read_features, write_feature
+from fedra.faces.metrics.identification import (
+    ClosedSet,
+    OpenSet,
+    Subjects,
+    closed_set,
+    insightface_1n,
+    open_set,
+    open_set_over_galleries,
+)
+from fedra.faces.metrics.megaface_rates import MegaFace, clean_probes, mark_distractors, megaface
+from fedra.faces.metrics.search import Matches, pair_cosines, top_k
+from fedra.faces.metrics.templates import Templates, fuse_flip, pool_templates, verify_templates
+from fedra.faces.metrics.verification import FoldRates, Verification, verify, verify_at_far
+
+__all__ = [
+    "ClientScores",
+    "ClosedSet",
+    "Curve",
+    "FoldRates",
+    "Matches",
+    "MegaFace",
+    "OpenSet",
+    "OperatingPoint",
+    "Scores",
+    "Subjects",
+    "Templates",
+    "Threshold",
+    "Verification",
+    "calibrate",
+    "clean_probes",
+    "closed_set",
+    "enrolled_scores",
+    "fuse_flip",
+    "insightface_1n",
+    "mark_distractors",
+    "megaface",
+    "open_set",
+    "open_set_over_galleries",
+    "pair_cosines",
+    "pool_templates",
+    "read_feature",
+    "read_features",
+    "top_k",
+    "verify",
+    "verify_at_far",
+    "verify_templates",
+    "write_feature",
+]

@@ -1,0 +1,148 @@
+"""Pictures of verification and identification: ROC, score histograms, CMC, and the worst errors as a sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedra.errors import ConfigError, DataError
+from fedra.faces.metrics.embedding_checks import check_flags
+from fedra.faces.metrics.error_rates import Scores
+from fedra.faces.metrics.identification import ClosedSet
+from fedra.losses.loss_plot import COLOURS, INK
+from fedra.writing import save_figure
+
+GENUINE, IMPOSTOR = COLOURS[0], COLOURS[1]
+BINS = 80
+
+ImagesOf = Callable[[int], tuple[Tensor, Tensor]]
+"""The two images of a pair by its number: (C, H, W), bytes or floats from 0 to 1."""
+
+
+def draw_roc(curves: Mapping[str, Scores], path: Path) -> None:
+    """TAR over FAR, from the smallest FAR that the impostors can show, on a logarithmic axis."""
+    figure, axes = _one("ROC curves", curves)
+    smallest = min(1 / len(scores.impostor) for scores in curves.values())
+    for number, (name, scores) in enumerate(curves.items()):
+        far, tar, _ = scores.curve()
+        # Zero has no place on the axis: what lies there begins at the first impostor's rate.
+        shown = np.maximum(far, 1 / len(scores.impostor))
+        label = f"{name} (AUROC {scores.auroc():.4f}, EER {scores.eer():.2%})"
+        axes.plot(shown, tar, color=COLOURS[number % len(COLOURS)], linewidth=1.8, label=label)
+    axes.set(xscale="log", xlim=(smallest, 1), ylim=(0, 1.01), xlabel="false accept rate", ylabel="true accept rate")
+    axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def draw_scores(scores: Scores, path: Path, threshold: float | None = None) -> None:
+    """Histograms of genuine and impostor scores, each of area one, with a threshold if there is one."""
+    figure, axes = _one("score histograms", {"scores": scores})
+    low = min(scores.genuine[0], scores.impostor[0])
+    high = max(scores.genuine[-1], scores.impostor[-1])
+    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    for name, values, colour in (("genuine", scores.genuine, GENUINE), ("impostor", scores.impostor, IMPOSTOR)):
+        density = np.histogram(values, edges)[0] / (len(values) * (edges[1] - edges[0]))
+        label = f"{name}, {len(values):,} (mean {values.mean(dtype=np.float64):.3f})"
+        axes.stairs(density, edges, fill=True, color=colour, alpha=0.35, label=label)
+        axes.stairs(density, edges, color=colour, linewidth=1.2)
+    if threshold is not None:
+        axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.3f}")
+    axes.set(xlabel="score", ylabel="density")
+    axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def draw_cmc(curves: Mapping[str, ClosedSet], path: Path) -> None:
+    """The share of probes found up to each rank."""
+    figure, axes = _one("CMC curves", curves)
+    for number, (name, found) in enumerate(curves.items()):
+        ranks = np.arange(1, len(found.cmc) + 1)
+        label = f"{name} (rank 1: {found.rank(1):.2%})"
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(ranks, found.cmc, color=colour, linewidth=1.8, marker="o", markersize=3.5, label=label)
+    lowest = min(found.cmc[0] for found in curves.values())
+    axes.set(xlabel="rank", ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1.01))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path) -> None:
+    """How a figure is spread over clients: for each name a box, and every client a dot."""
+    figure, axes = _one("AUROC by client", aurocs)
+    dodge = np.random.default_rng(0)
+    for number, (name, values) in enumerate(aurocs.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.boxplot([list(values)], positions=[number], widths=0.5, showfliers=False, medianprops={"color": INK})
+        across = number + dodge.uniform(-0.16, 0.16, len(values))
+        axes.plot(
+            across, values, "o", color=colour, alpha=0.45, markersize=3.5, label=f"{name} ({np.mean(values):.4f})"
+        )
+    axes.set_xticks(range(len(aurocs)), list(aurocs))
+    axes.set(ylabel="AUROC of a client")
+    axes.legend(frameon=False, fontsize=8, title="mean over clients", title_fontsize=8)
+    save_figure(figure, path)
+
+
+def _one(what: str, curves: Mapping[str, object]) -> tuple[Figure, Axes]:
+    if not curves:
+        raise ConfigError(f"there is nothing to draw {what} of: give at least one")
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.subplots()
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def worst_errors(scores: Tensor, same: Tensor, count: int = 8) -> tuple[Tensor, Tensor]:
+    """The pairs of the highest impostor and of the lowest genuine scores, worst first; of equal ones the earlier."""
+    check_flags("labels", same, len(scores), "scores")
+    if count < 1:
+        raise ConfigError(f"count = {count} errors cannot be shown: give 1 or more")
+    scores, same = scores.detach().cpu(), same.cpu()
+    if not bool(torch.isfinite(scores).all()):
+        raise DataError("the scores hold NaN or infinity: check the embeddings they come from")
+    impostor, genuine = (~same).nonzero().squeeze(1), same.nonzero().squeeze(1)
+    highest = scores[impostor].sort(descending=True, stable=True).indices[:count]
+    lowest = scores[genuine].sort(stable=True).indices[:count]
+    return impostor[highest], genuine[lowest]
+
+
+def draw_worst(scores: Tensor, same: Tensor, images_of: ImagesOf, path: Path, count: int = 8) -> None:
+    """A sheet of the worst errors: impostors that look alike above, genuine pairs that do not below."""
+    impostor, genuine = worst_errors(scores, same, count)
+    columns = max(len(impostor), len(genuine))
+    if not columns:
+        raise DataError("there are no pairs, so there are no errors to show")
+    figure = Figure(figsize=(max(4.0, 1.15 * columns), 5.6), layout="constrained")
+    halves = np.asarray(figure.subfigures(2, 1))
+    titles = ("different people, highest scores", "one person, lowest scores")
+    for half, title, rows, colour in zip(halves, titles, (impostor, genuine), (IMPOSTOR, GENUINE), strict=True):
+        half.suptitle(title, fontsize=10, color=colour, x=0.02, ha="left")
+        grid = half.subplots(2, columns, squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for column, row in enumerate(rows.tolist()):
+            grid[0, column].set_title(f"{float(scores[row]):.3f}", fontsize=8, color=INK)
+            for axes, image in zip(grid[:, column], images_of(row), strict=True):
+                axes.imshow(_pixels(image, row), interpolation="nearest")
+    save_figure(figure, path)
+
+
+def _pixels(image: Tensor, row: int) -> NDArray[np.uint8]:
+    """An image as matplotlib wants it: (H, W, 3) bytes."""
+    if image.dim() != 3 or image.shape[0] not in (1, 3):
+        raise DataError(f"an image of pair {row} has shape {tuple(image.shape)}: give (1 or 3, height, width)")
+    image = image.detach().cpu()
+    if image.is_floating_point():
+        image = (image.clamp(0, 1) * 255).round()
+    values: NDArray[np.uint8] = image.to(torch.uint8).permute(1, 2, 0).numpy()
+    return values.repeat(3, axis=2) if values.shape[2] == 1 else values

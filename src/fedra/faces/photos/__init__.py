@@ -1,0 +1,1 @@
+"""From photographs to aligned crops: reading, detection, landmarks, alignment."""

@@ -1,0 +1,85 @@
+"""From five points to an upright face: the least-squares similarity, and the picture under it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedra.data.decoding import Bytes
+from fedra.errors import DataError
+from fedra.faces.photos.landmarks import TEMPLATE_SIDE, Points, five_points, template
+
+Matrix = NDArray[np.float64]
+"""(2, 3): a point p goes to M[:, :2] p + M[:, 2]."""
+LARGEST_BLOCK = 4096
+"""The most by which a face is made smaller: the sums of such blocks still fit into Pillow's 32 bits."""
+
+
+def similarity(source: Points, target: Points) -> Matrix:
+    """The rotation, scale and shift that bring `source` nearest to `target` (Umeyama, PAMI 1991); never a reflection.
+
+    With centred points, A = 1/n sum t s^T = U S V^T, D = diag(1, sign(det U det V)), R = U D V^T,
+    c = tr(S D) / var(s): M = [c R | mean(t) - c R mean(s)].
+    """
+    middle, goal = source.mean(axis=0), target.mean(axis=0)
+    centred = source - middle
+    spread = float((centred**2).sum(axis=1).mean())
+    if spread <= 1e-12 * max(1.0, float((source**2).max())):
+        raise DataError("the landmarks of a face are one and the same point: check where they come from")
+    left, lengths, right = np.linalg.svd((target - goal).T @ centred / len(source))
+    signs = np.array([1.0, np.sign(np.linalg.det(left) * np.linalg.det(right))])
+    turned = (left * signs) @ right * (float(lengths @ signs) / spread)
+    return np.column_stack([turned, goal - turned @ middle])
+
+
+def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
+    """The picture (H, W) or (H, W, C) under `matrix`, as (height, width): bilinear, and 0 beyond its border.
+
+    Pixel q of the result is the picture at M^-1 q.
+    """
+    rows, columns = np.indices(size, dtype=np.float64)
+    back = np.linalg.inv(matrix[:, :2])
+    x, y = (back @ (np.stack([columns.ravel(), rows.ravel()]) - matrix[:, 2:])).reshape(2, *size)
+    left, top = np.floor(x), np.floor(y)
+    across, down = x - left, y - top
+    shape = (*size, *(1,) * (image.ndim - 2))
+    total = np.zeros((*size, *image.shape[2:]))
+    for below, right in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        weight = (down if below else 1 - down) * (across if right else 1 - across)
+        total += weight.reshape(shape) * _pixels(image, top + below, left + right).reshape(*size, *image.shape[2:])
+    return np.floor(total + 0.5).astype(np.uint8)
+
+
+def _pixels(image: Bytes, rows: Matrix, columns: Matrix) -> Bytes:
+    """The pixels at whole coordinates, 0 where there are none."""
+    height, width = image.shape[:2]
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    found: Bytes = image[np.where(inside, rows, 0).astype(np.int64), np.where(inside, columns, 0).astype(np.int64)]
+    found[~inside] = 0
+    return found
+
+
+def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> Bytes:
+    """The face with these points (5 or 68) as a square crop of `size`, its points at the template's.
+
+    A face at twice the size or more is first averaged over whole blocks of pixels: four neighbours alone would see
+    only some of its pixels.
+    """
+    found = five_points(points)
+    matrix = similarity(found, template(size))
+    scale = float(np.linalg.norm(matrix[:, 0]))
+    if scale * LARGEST_BLOCK < 1:
+        raise DataError("the landmarks of a face are too far apart, or in no face's order: check where they come from")
+    block = int(1 / scale)
+    if block > 1:
+        image, found = _averaged(image, block), (found - (block - 1) / 2) / block
+        matrix = similarity(found, template(size))
+    return warp(image, matrix, (size, size))
+
+
+def _averaged(image: Bytes, block: int) -> Bytes:
+    """The means of blocks of `block` x `block` pixels; those cut by the border are means of what there is."""
+    from PIL import Image
+
+    reduced: Bytes = np.asarray(Image.fromarray(image).reduce(block))
+    return reduced

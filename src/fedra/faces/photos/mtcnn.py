@@ -1,0 +1,156 @@
+"""MTCNN (Zhang et al., SPL 2016): three networks, each surer than the last, on an image pyramid."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedra.data.decoding import Bytes
+from fedra.errors import DataError
+from fedra.faces.photos.detection import Boxes, Face, suppress
+from fedra.faces.photos.onnx_network import Floats, Network
+
+FILES = ("pnet.onnx", "rnet.onnx", "onet.onnx")
+CELL, STRIDE = 12, 2
+"""The field of view of the proposal network, and the step between two of its fields."""
+SHRINK = 0.709
+"""From one level of the pyramid to the next, about half of the area."""
+LONGEST = 1280
+"""Larger photographs are made so small first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Candidates: boxes (N, 4), scores (N,), corrections of the boxes (N, 4) in their sides, and points (N, 5, 2)."""
+
+    boxes: Boxes
+    scores: NDArray[np.float64]
+    moves: NDArray[np.float64]
+    points: NDArray[np.float64]
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Candidates:
+        return Candidates(self.boxes[rows], self.scores[rows], self.moves[rows], self.points[rows])
+
+    def moved(self) -> Boxes:
+        """The boxes after correction."""
+        sides = self.boxes[:, 2:] - self.boxes[:, :2]
+        moved: Boxes = self.boxes + self.moves * np.hstack([sides, sides])
+        return moved
+
+
+class MTCNN:
+    """MTCNN from a folder with pnet.onnx, rnet.onnx and onet.onnx; inputs are RGB, (x - 127.5) / 128.
+
+    Networks that read channels last are taken for those of facenet's lineage, which see the image's rows as columns.
+    `smallest` is the least side of a face in pixels; `scores` are the three networks' least scores.
+    """
+
+    def __init__(
+        self, folder: Path, *, smallest: int = 20, scores: tuple[float, float, float] = (0.6, 0.7, 0.7)
+    ) -> None:
+        self._networks = [Network(folder / name) for name in FILES]
+        self._smallest, self._scores = smallest, scores
+        for network in self._networks:
+            if len(network.input_shape) != 4 or 3 not in (network.input_shape[1], network.input_shape[3]):
+                raise DataError(f"the detector file '{network.path}' does not read colour images: it is none of MTCNN")
+        digest = hashlib.sha256("".join(network.sha256 for network in self._networks).encode()).hexdigest()
+        self.fingerprint = f"mtcnn {digest[:16]} {smallest} {' '.join(f'{score:g}' for score in scores)}"
+
+    def __call__(self, image: Bytes) -> list[Face]:
+        picture = Image.fromarray(image)
+        picture.thumbnail((LONGEST, LONGEST), Image.Resampling.BILINEAR)
+        boxes = self._proposals(picture)
+        boxes = self._refined(picture, boxes)
+        found = self._last(picture, boxes)
+        ratio = np.array([image.shape[1] / picture.width, image.shape[0] / picture.height])
+        faces = zip(found.boxes, found.scores, found.points, strict=True)
+        return [Face((box.reshape(2, 2) * ratio).ravel(), float(score), points * ratio) for box, score, points in faces]
+
+    def _proposals(self, picture: Image.Image) -> Boxes:
+        """Squares that the first network takes for faces, on every level of the pyramid."""
+        levels = []
+        for scale in self._scales(min(picture.size)):
+            found = self._level(picture, scale)
+            levels.append(found[suppress(found.boxes, found.scores, 0.5)])
+        if not levels:
+            return np.zeros((0, 4))
+        parts = zip(*((level.boxes, level.scores, level.moves, level.points) for level in levels), strict=True)
+        every = Candidates(*(np.concatenate(part) for part in parts))
+        return _squares(every[suppress(every.boxes, every.scores, 0.7)].moved())
+
+    def _scales(self, side: int) -> Iterator[float]:
+        scale = CELL / self._smallest
+        while side * scale >= CELL:
+            yield scale
+            scale *= SHRINK
+
+    def _level(self, picture: Image.Image, scale: float) -> Candidates:
+        size = max(CELL, round(picture.width * scale)), max(CELL, round(picture.height * scale))
+        found = self._run(0, np.asarray(picture.resize(size, Image.Resampling.BILINEAR))[None])
+        rows, columns = np.nonzero(found[2][0, ..., 1] >= self._scores[0])
+        corner = np.stack([columns, rows], axis=1) * STRIDE
+        ratio = np.array([picture.width / size[0], picture.height / size[1]])
+        boxes = np.hstack([corner * ratio, (corner + CELL) * ratio])
+        scores, moves = found[2][0, rows, columns, 1], found[4][0, rows, columns]
+        return Candidates(boxes, scores.astype(np.float64), moves.astype(np.float64), np.zeros((len(boxes), 5, 2)))
+
+    def _refined(self, picture: Image.Image, boxes: Boxes) -> Boxes:
+        """What the second network keeps of them, corrected."""
+        found = self._judged(1, picture, boxes, 24)
+        return _squares(found[suppress(found.boxes, found.scores, 0.7)].moved())
+
+    def _last(self, picture: Image.Image, boxes: Boxes) -> Candidates:
+        """What the third network keeps, with points."""
+        found = self._judged(2, picture, boxes, 48)
+        moved = Candidates(found.moved(), found.scores, found.moves, found.points)
+        return moved[suppress(moved.boxes, moved.scores, 0.7, of_smaller=True)]
+
+    def _judged(self, stage: int, picture: Image.Image, boxes: Boxes, side: int) -> Candidates:
+        """The boxes that reach the stage's score."""
+        whole = np.round(boxes).astype(np.int64)
+        whole = whole[(whole[:, 2:] > whole[:, :2]).all(axis=1)]
+        if not len(whole):
+            return Candidates(np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4)), np.zeros((0, 5, 2)))
+        # Beyond the picture's border a crop is black.
+        crops = [picture.crop(tuple(box)).resize((side, side), Image.Resampling.BILINEAR) for box in whole.tolist()]
+        found = {
+            width: values.astype(np.float64)
+            for width, values in self._run(stage, np.stack([np.asarray(crop) for crop in crops])).items()
+        }
+        kept = found[2][:, 1] >= self._scores[stage]
+        corners, sides = whole[kept, :2], (whole[:, 2:] - whole[:, :2])[kept]
+        shares = found[10][kept].reshape(-1, 2, 5).transpose(0, 2, 1) if 10 in found else np.zeros((kept.sum(), 5, 2))
+        points = corners[:, None].astype(np.float64) + shares * sides[:, None]
+        return Candidates(whole[kept].astype(np.float64), found[2][kept, 1], found[4][kept], points)
+
+    def _run(self, stage: int, images: Bytes) -> dict[int, Floats]:
+        """A network's outputs, channels last, by their number of channels: 2 scores, 4 moves, 10 coordinates."""
+        network = self._networks[stage]
+        values = (images.astype(np.float32) - np.float32(127.5)) / np.float32(128)
+        last = network.input_shape[3] == 3
+        found = network(values.transpose(0, 2, 1, 3) if last else values.transpose(0, 3, 1, 2))
+        outputs = [_channels_last(output, transposed=last) for output in found.values()]
+        by_width = {output.shape[-1]: output for output in outputs}
+        if not {2, 4} <= by_width.keys() or (stage == 2 and 10 not in by_width):
+            widths = ", ".join(str(width) for width in by_width)
+            raise DataError(f"the detector file '{network.path}' gives {widths} numbers: it is no MTCNN {FILES[stage]}")
+        return by_width
+
+
+def _channels_last(output: Floats, *, transposed: bool) -> Floats:
+    if output.ndim == 4:
+        return output.transpose(0, 2, 1, 3) if transposed else output.transpose(0, 2, 3, 1)
+    return output
+
+
+def _squares(boxes: Boxes) -> Boxes:
+    """Each box made a square about its middle, as large as its longer side."""
+    middle = (boxes[:, :2] + boxes[:, 2:]) / 2
+    half = (boxes[:, 2:] - boxes[:, :2]).max(axis=1, keepdims=True) / 2
+    return np.hstack([middle - half, middle + half])

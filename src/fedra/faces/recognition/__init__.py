@@ -1,0 +1,1 @@
+"""From aligned faces to names: recognizers, galleries, thresholds."""

@@ -1,0 +1,6 @@
+"""A painter of people who do not exist, for trials, tests and teaching."""
+
+from fedra.faces.synthetic.people import SyntheticFaces
+from fedra.faces.synthetic.photos_of_people import PhotographSettings, photographs, write_photographs
+
+__all__ = ["PhotographSettings", "SyntheticFaces", "photographs", "write_photographs"]

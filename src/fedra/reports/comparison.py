@@ -1,0 +1,160 @@
+"""Curves and tables of one or several runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from fedra.config.mode import title
+from fedra.console import duration
+from fedra.errors import ConfigError
+from fedra.reports.sweep_table import Cell, Point, short
+from fedra.storage.run_folder import RunFolder
+from fedra.writing import save_figure
+
+Metrics = Sequence[Mapping[str, Any]]
+COLOURS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
+
+
+def draw_curves(runs: Mapping[str, Metrics], path: Path) -> None:
+    """Test accuracy and training loss over the rounds."""
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for number, (name, metrics) in enumerate(runs.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        tested = [line for line in metrics if line["accuracy"] is not None]
+        mark = "o" if len(tested) == 1 else None
+        left.plot(
+            [line["round"] for line in tested],
+            [100 * line["accuracy"] for line in tested],
+            color=colour, label=name, linewidth=1.8, marker=mark,
+        )  # fmt: skip
+        right.plot([x["round"] for x in metrics], [x["train_loss"] for x in metrics], color=colour, linewidth=1.4)
+    left.set(xlabel="round", ylabel="test accuracy (%)")
+    right.set(xlabel="round", ylabel="training loss")
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    if len(runs) > 1:
+        left.legend(frameon=False, fontsize=8)
+    elif runs:
+        left.set_title(next(iter(runs)), fontsize=10)
+    save_figure(figure, path)
+
+
+def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """One swept key as bars with the deviation over seeds; two as a shaded table."""
+    keys = list(grid)
+    figure = Figure(
+        figsize=(max(5.0, 1.1 * len(grid[keys[-1]]) + 3), 0.55 * len(grid[keys[0]]) + 2.0), layout="constrained"
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    names = [short(value) for value in grid[keys[0]]]
+    if len(keys) == 1:
+        means, spread = [cell.mean for _, cell in cells], [cell.deviation for _, cell in cells]
+        axes.barh(names, means, xerr=spread, color=COLOURS[0], alpha=0.85, height=0.65)
+        axes.bar_label(axes.containers[-1], labels=[cell.text() for _, cell in cells], padding=4, fontsize=8)  # type: ignore[arg-type]
+        axes.set(xlabel="test accuracy (%)", xlim=(0, max(means) * 1.2 + 1))
+        axes.invert_yaxis()
+        axes.spines[["top", "right"]].set_visible(False)
+    else:
+        columns = [short(value) for value in grid[keys[1]]]
+        values = [[cells[i * len(columns) + j][1].mean for j in range(len(columns))] for i in range(len(names))]
+        axes.imshow(values, cmap="Blues", aspect="auto")
+        middle = (max(map(max, values)) + min(map(min, values))) / 2
+        for i, j in itertools.product(range(len(names)), range(len(columns))):
+            text = cells[i * len(columns) + j][1].text()
+            axes.text(
+                j, i, text, ha="center", va="center", fontsize=8, color="white" if values[i][j] > middle else "black"
+            )
+        axes.set_xticks(range(len(columns)), columns, fontsize=8)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.set(xlabel=keys[1])
+    axes.set(ylabel=keys[0])
+    save_figure(figure, path)
+
+
+def titles(folders: Sequence[RunFolder]) -> list[str]:
+    """A name for each run: its algorithm (or that it is centralised), and its folder where two share one."""
+    names = [title(folder.config()) for folder in folders]
+    return [
+        name if names.count(name) == 1 else f"{name} ({folder.path})"
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> Table:
+    """Accuracy, rounds to the accuracies of `reach`, traffic and time; the best final accuracy is bold.
+
+    Where clients have models of their own: their mean accuracy, its deviation over clients, and the worst decile.
+    """
+    table = Table(title=None, header_style="bold")
+    targets = [f"to {100 * share:g} %" for share in reach]
+    own = [_personalised(folder) for folder in folders]
+    headings = ("own %", "over clients", "worst decile") if any(own) else ()
+    for heading in ("run", "final %", "best %", *headings, *targets, "rounds", "up", "down", "time"):
+        table.add_column(heading, justify="left" if heading == "run" else "right")
+    lines = [(name, folder.metrics()) for name, folder in zip(titles(folders), folders, strict=True)]
+    best = max((accuracies[-1] for _, metrics in lines if (accuracies := _accuracies(metrics))), default=None)
+    for (name, metrics), personal in zip(lines, own, strict=True):
+        accuracies = _accuracies(metrics)
+        final = f"{100 * accuracies[-1]:.2f}" if accuracies else "-"
+        table.add_row(
+            name,
+            f"[bold]{final}[/bold]" if accuracies and accuracies[-1] == best else final,
+            f"{100 * max(accuracies):.2f}" if accuracies else "-",
+            *(personal or ["-"] * len(headings)),
+            *(str(rounds_to(metrics, share) or "-") for share in reach),
+            str(len(metrics)),
+            megabytes(sum(line["bytes_up"] for line in metrics)),
+            megabytes(sum(line["bytes_down"] for line in metrics)),
+            duration(sum(line["seconds"] for line in metrics)),
+        )
+    return table
+
+
+def _personalised(folder: RunFolder) -> list[str]:
+    """What a finished run's summary says of the clients' own models, in percent."""
+    summary = folder.summary() if folder.finished else {}
+    name = "personalised_accuracy"
+    if summary.get(name) is None:  # no own models, or all of them diverged
+        return []
+    mean, spread, worst = (100 * summary[f"{name}{end}"] for end in ("", "_std", "_worst_decile"))
+    return [f"{mean:.2f}", f"± {spread:.2f}", f"{worst:.2f}"]
+
+
+def rounds_to(metrics: Metrics, share: float) -> int | None:
+    """The first round whose tested accuracy is at or above `share`; None where no round is."""
+    return next((line["round"] for line in metrics if line["accuracy"] is not None and line["accuracy"] >= share), None)
+
+
+def read_shares(text: str) -> list[float]:
+    """Accuracies as shares of one, such as 0.85,0.9; percentages are refused, for 1 could be either."""
+    found = []
+    for word in text.split(","):
+        try:
+            share = float(word)
+        except ValueError:
+            raise ConfigError(f"'{word.strip()}' is no accuracy: give shares of one, such as 0.85,0.9") from None
+        if not 0 < share <= 1:
+            meant = f"write {share / 100:g} for {share:g} %" if 1 < share <= 100 else "they lie above 0 and up to 1"
+            raise ConfigError(f"the accuracy {word.strip()} is no share of one: {meant}")
+        found.append(share)
+    return found
+
+
+def _accuracies(metrics: Metrics) -> list[float]:
+    return [line["accuracy"] for line in metrics if line["accuracy"] is not None]
+
+
+def megabytes(count: int) -> str:
+    """Bytes as megabytes (10^6)."""
+    return f"{count / 1e6:,.1f} MB"

@@ -1,0 +1,97 @@
+"""The outcome of a sweep as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedra.config.schema import Config
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place in the grid: its settings, and a run per seed."""
+
+    settings: tuple[tuple[str, Any], ...]
+    runs: tuple[tuple[int, Config, Path], ...]
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{short(value)}" for _, value in self.settings) or "all"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The outcome of a point: accuracies over its seeds, in percent; a failed run counts at chance level."""
+
+    accuracies: tuple[float, ...]
+    failed: int
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over seeds (of the population, as the papers' code has it)."""
+        return statistics.pstdev(self.accuracies)
+
+    def text(self) -> str:
+        """As papers print it: 64.13(0.46); one seed has no deviation; failures are said."""
+        shown = f"{self.mean:.2f}" + (f"({self.deviation:.2f})" if len(self.accuracies) > 1 else "")
+        return f"{shown}, {self.failed} failed" if self.failed else shown
+
+
+def short(value: Any) -> str:
+    """A value as a row's label: a table by its name and what else it sets, `plus` as a sum."""
+    if isinstance(value, Mapping):
+        rest = {key: item for key, item in value.items() if key not in ("name", "plus")}
+        inside = ", ".join(f"{key}={short(item)}" for key, item in rest.items())
+        name = str(value.get("name", ""))
+        label = f"{name}({inside})" if inside and name else name or inside
+        return " + ".join([label, *(short(item) for item in value.get("plus", ()))])
+    if isinstance(value, list | tuple):
+        return ",".join(short(item) for item in value)
+    return str(value)
+
+
+def table_rows(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> list[list[str]]:
+    """Rows by all swept keys but the last, columns by the last (when there are two or more)."""
+    if len(grid) < 2:
+        heading = next(iter(grid), "run")
+        return [[heading, "accuracy %"], *([point.label, cell.text()] for point, cell in cells)]
+    *row_keys, column_key = grid
+    columns = [short(value) for value in grid[column_key]]
+    rows: dict[str, list[str]] = {}
+    for point, cell in cells:
+        label = ", ".join(short(value) for _, value in point.settings[:-1])
+        rows.setdefault(label, []).append(cell.text())
+    return [[f"{', '.join(row_keys)} \\ {column_key}", *columns], *([label, *texts] for label, texts in rows.items())]
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """The table as Markdown."""
+    rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])) + "\n"
+
+
+def csv_text(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> str:
+    """A row for each cell as comma-separated values."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*grid, "mean", "deviation", "seeds", "failed"])
+    for point, cell in cells:
+        values = [short(value) for _, value in point.settings]
+        writer.writerow([*values, f"{cell.mean:.4f}", f"{cell.deviation:.4f}", len(cell.accuracies), cell.failed])
+    return text.getvalue()
+
+
+def cell_record(point: Point, cell: Cell) -> dict[str, Any]:
+    """A cell for cells.json."""
+    folders = [folder.name for _, _, folder in point.runs]
+    return {"settings": dict(point.settings), "accuracies": cell.accuracies, "failed": cell.failed, "runs": folders}

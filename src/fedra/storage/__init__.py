@@ -1,0 +1,1 @@
+"""What is kept on disk: run folders, checkpoints, client state, trained models."""

@@ -1,0 +1,95 @@
+"""PackedTree trees as files with checksums, and the files of clients: one for each, a thousand clients to a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors
+
+from fedra.errors import RunError
+from fedra.storage.client_state.packed_tree import PackedTree, decode, encode
+from fedra.writing import write_atomically
+
+CLIENTS_PER_FOLDER = 1000
+
+FEW = 16
+"""Files up to which each is asked for alone; of more, the whole machine's are quicker."""
+
+
+class Damaged(RunError):
+    """A file that is not there, or not what was written."""
+
+
+class File(NamedTuple):
+    """A client's file: the round after which it was remembered, and the first half of the file's SHA-256."""
+
+    round: int
+    digest: str
+
+
+def write_packed(path: Path, packed: PackedTree, lasting: bool = True) -> str:
+    """Write a file that appears whole or not at all, and return its checksum."""
+    data = encode(packed)
+    write_atomically(path, data, lasting)
+    return _digest(data)
+
+
+def read_packed(path: Path, digest: str) -> PackedTree:
+    """What was written, if the file is still that."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Damaged(f"the file '{path}' cannot be read ({error.strerror})") from None
+    if _digest(data) != digest:
+        raise Damaged(f"the file '{path}' is damaged (its checksum differs)")
+    try:
+        return decode(data)
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise Damaged(f"the file '{path}' is damaged ({error})") from None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+class ClientFiles:
+    """The clients' files in one folder. A newer memory gets a name of its own, so that the older file stays whole.
+
+    A file is sure to outlast a power cut after `sync`, which a checkpoint calls once for all its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._unsure: set[Path] = set()
+
+    def path(self, client: int, round: int) -> Path:
+        return self.folder / f"{client // CLIENTS_PER_FOLDER:04d}" / f"{client:07d}-{round:06d}.safetensors"
+
+    def write(self, client: int, round: int, packed: PackedTree) -> File:
+        path = self.path(client, round)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = File(round, write_packed(path, packed, lasting=False))
+        self._unsure.add(path)
+        return file
+
+    def read(self, client: int, file: File) -> PackedTree:
+        return read_packed(self.path(client, file.round), file.digest)
+
+    def remove(self, client: int, file: File) -> None:
+        path = self.path(client, file.round)
+        path.unlink(missing_ok=True)
+        self._unsure.discard(path)
+
+    def sync(self) -> None:
+        """Wait until all that was written is on the disk."""
+        if len(self._unsure) > FEW and sys.platform == "linux":  # elsewhere `os.sync` does not wait
+            os.sync()
+        else:
+            for path in self._unsure:
+                with open(path, "rb+") as file:
+                    os.fsync(file.fileno())
+        self._unsure.clear()

@@ -1,0 +1,182 @@
+"""A run's folder: the record that outlives it.
+
+config.toml  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  checkpoint/  curves.svg
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedra.config import reading as configuration
+from fedra.config.schema import Config
+from fedra.errors import ConfigError, RunError
+from fedra.locking import locked
+from fedra.storage.checkpoint import Checkpoint
+from fedra.writing import write_atomically
+
+FILES = (
+    "config.toml",
+    "metrics.jsonl",
+    "clients.jsonl",
+    "summary.json",
+    "model.safetensors",
+    "curves.svg",
+    "personalised.jsonl",
+    "recognition.jsonl",
+    "recognition.svg",
+    "personalised.svg",
+    "embeddings-test.safetensors",
+    "embeddings-train.safetensors",
+    "threshold.json",
+)
+EVALUATIONS = ("eval-*.json", "eval-*.svg", "eval-*.png")
+FOLDERS = ("checkpoint", "tensorboard")
+LOCK = ".lock"
+"""There while a run goes on, and no part of its record."""
+
+
+class RunFolder:
+    """Reads and writes one run's folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.checkpoint = Checkpoint(self.path / "checkpoint")
+        self._open: dict[str, TextIO] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do: the run came to its end, or failed."""
+        return (self.path / "summary.json").exists()
+
+    def refuse(self) -> None:
+        """Refuse a folder that holds a run already."""
+        if (self.path / "config.toml").exists():
+            begun = f"was begun: continue it with --resume {self.path}"
+            how = self.ending() if self.finished else begun
+            raise ConfigError(f"the run in '{self.path}' {how}; --force replaces it, --out chooses another folder")
+
+    @contextmanager
+    def begun(self, config: Config, force: bool) -> Iterator[None]:
+        """The folder made for a new run, which has it to itself inside the block; what an older run left there goes."""
+        self._make()
+        with self._held():
+            if not force:
+                self.refuse()  # once more: another process may have begun a run since we were asked
+            self._clear()
+            write_atomically(self.path / "config.toml", configuration.write(config).encode())
+            yield
+
+    @contextmanager
+    def resumed(self) -> Iterator[Config]:
+        """The configuration of a run that is to go on, which has its folder to itself inside the block."""
+        self.config()  # a folder that holds no run is left as it is
+        with self._held():
+            if self.finished:
+                raise ConfigError(f"the run in '{self.path}' {self.ending()}: nothing is left to resume")
+            yield self.config()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        busy = f"'{self.path}' is in use by another process: wait for its end or end it, or choose another folder"
+        with locked(self.path / LOCK, busy):
+            yield
+
+    def _make(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"'{self.path}' is a file: choose a folder with --out")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror
+            raise ConfigError(
+                f"the folder '{self.path}' cannot be made ({reason}): choose another with --out"
+            ) from None
+
+    def _clear(self) -> None:
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for path in (path for kind in EVALUATIONS for path in self.path.glob(kind)):
+            path.unlink()
+        for name in FOLDERS:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+
+    def config(self) -> Config:
+        """The configuration the run was made with."""
+        if not (self.path / "config.toml").exists():
+            raise ConfigError(f"'{self.path}' holds no run (no config.toml): give the folder that --out named")
+        return configuration.read(self.path / "config.toml")
+
+    def ending(self) -> str:
+        """How the run ended, as a verb."""
+        return "has failed" if self.summary().get("status") == "failed" else "is finished"
+
+    def append(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
+        """Add lines to a .jsonl file."""
+        if name not in self._open:
+            self._open[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
+        file = self._open[name]
+        file.writelines(_strict(line) + "\n" for line in lines)
+        file.flush()
+
+    def truncate(self, rounds: int) -> None:
+        """Forget lines of rounds that the checkpoint does not hold; a half-written last line goes too."""
+        self.close()
+        for name in ("metrics.jsonl", "clients.jsonl"):
+            if (self.path / name).exists():
+                kept = [line for line in _lines(self.path / name) if line["round"] <= rounds]
+                write_atomically(self.path / name, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rounds so far."""
+        path = self.path / "metrics.jsonl"
+        return _lines(path) if path.exists() else []
+
+    def clients(self) -> list[dict[str, Any]]:
+        """The clients' lines so far."""
+        path = self.path / "clients.jsonl"
+        return _lines(path) if path.exists() else []
+
+    def summary(self) -> dict[str, Any]:
+        """The finished run's summary."""
+        try:
+            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"the run in '{self.path}' is not finished: continue it with --resume {self.path}") from None
+        except ValueError as error:
+            raise RunError(f"'{self.path / 'summary.json'}' is damaged ({error})") from None
+        return summary
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+
+    def close(self) -> None:
+        self.checkpoint.close()
+        for file in self._open.values():
+            file.close()
+        self._open = {}
+
+
+def _strict(line: dict[str, Any]) -> str:
+    """A line as JSON, which has no word for what is not finite: null stands for it."""
+    broken = {name for name, value in line.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps({name: None if name in broken else value for name, value in line.items()}, allow_nan=False)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a .jsonl file; what a kill left of the last one is passed over."""
+    found: list[dict[str, Any]] = []
+    for text in path.read_bytes().splitlines(keepends=True):
+        if text.endswith(b"\n"):
+            try:
+                line = json.loads(text)
+                line["round"] + 0
+            except (ValueError, TypeError, KeyError):
+                raise RunError(f"'{path}' is damaged in line {len(found) + 1}: start the run anew") from None
+            found.append(line)
+    return found

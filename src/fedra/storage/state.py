@@ -1,0 +1,33 @@
+"""Where a run stands between two rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fedra.core.evaluate import nobody
+from fedra.core.job import Job
+from fedra.core.round import init_server
+from fedra.core.round_zero import round_zero
+from fedra.core.view import Server
+from fedra.storage.client_state import Memories, PackedTree
+
+
+@dataclass
+class State:
+    """Where a run stands: rounds done, the server, and what clients remember."""
+
+    round: int
+    server: Server
+    memory: Memories = field(default_factory=Memories)
+
+    @classmethod
+    def fresh(cls, job: Job, done: Callable[[int], None] = nobody, memory: Memories | None = None) -> State:
+        """The state before the first round, after round zero; `done` is told how many examples that has looked at."""
+        server = init_server(job.algorithm, round_zero(job, job.initial(), done))
+        return cls(0, server) if memory is None else cls(0, server, memory)
+
+    def advance(self, server: Server, memory: Mapping[int, PackedTree]) -> None:
+        """A round is done."""
+        self.round, self.server = self.round + 1, server
+        self.memory.put(self.round, memory)

@@ -1,0 +1,119 @@
+"""What a person sees: a bar on a terminal, lines in a pipe, nothing where nobody looks."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+
+import pytest
+from rich.console import Console
+
+import fedra
+import tiny
+from fedra.algorithms import fedavg
+from fedra.callbacks.callback import Report
+from fedra.callbacks.screen import Bar, Lines, Silent, screen
+from fedra.console import duration
+from fedra.experiment import run as experiment
+
+
+def told(terminal: bool, **sections: object) -> str:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=160, color_system=None, _environ={})
+    experiment.run(tiny.table(**sections), console=console)
+    return text.getvalue()
+
+
+def test_a_bar_on_a_terminal() -> None:
+    shown = told(True, rounds=4)
+    assert re.search(r"fedavg .*round 4/4 accuracy \d+\.\d\d% [\d,]+ examples/s 0:00:\d\d left", shown), shown
+
+
+def test_lines_elsewhere() -> None:
+    shown = told(False, rounds=4).splitlines()
+    pattern = r"fedavg  round (\d)/4  accuracy \d+\.\d\d%  train loss \d\.\d{4}  [\d,]+ examples/s  \d+ s left"
+    numbers = [match[1] for line in shown if (match := re.fullmatch(pattern, line))]
+    assert len(numbers) == len(shown)
+    assert (numbers[0], numbers[-1]) == ("1", "4")
+    assert "\x1b" not in "".join(shown)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_rounds_without_evaluation(terminal: bool) -> None:
+    shown = told(terminal, rounds=3, evaluation={"every": 9})
+    assert "round 3/3" in shown
+    assert "accuracy" in shown  # the last round is always tested
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_run_without_a_test_set(terminal: bool) -> None:
+    import torch
+
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=160, _environ={})
+    model = fedra.models.build("logistic", (3,), 2, seed=0)
+    clients = [(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))] * 2
+    result = fedra.simulate(fedavg(), model, clients, rounds=2, console=console)
+    assert "round 2/2" in text.getvalue()
+    assert "accuracy" not in text.getvalue()
+    assert [line["accuracy"] for line in result.metrics] == [None, None]
+
+
+def report(round: int) -> Report:
+    return Report({"round": round, "accuracy": None, "train_loss": 1.0}, [], 10)
+
+
+def test_lines_do_not_flood_a_log() -> None:
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=100), "name", 1000, 0)
+    started = time.monotonic()
+    for round in range(1, 1001):
+        lines.round(report(round))
+    assert text.getvalue().count("\n") <= 3 + (time.monotonic() - started)
+
+
+def test_a_resumed_run_counts_from_where_it_was() -> None:
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=100), "name", 10, 7)
+    lines.round(report(8))
+    assert "round 8/10" in text.getvalue()
+    bar = Bar(Console(file=io.StringIO(), force_terminal=True), "name", 10, 7, 4)
+    with bar:
+        for _ in range(4):
+            bar.client()
+        assert 7 < bar._progress.tasks[0].completed < 8
+        for _ in range(9):  # the next round goes on before this one is told, and may be repeated
+            bar.client()
+        assert 8 < bar._progress.tasks[0].completed < 9
+        bar.round(report(8))
+        assert bar._progress.tasks[0].completed == 8
+        bar.client()
+        assert 9 < bar._progress.tasks[0].completed < 10
+
+
+def test_a_long_round_is_told_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=100), "name", 4, 1, 8)
+    for _ in range(6):
+        now += 4.0
+        lines.client()
+    assert text.getvalue().splitlines() == [
+        "name  round 2/4  38% of it  1.4 min left",  # 12 s for three of 24 clients
+        "name  round 2/4  75% of it  1.2 min left",
+    ]
+    lines.round(report(2))
+    now += 10.0
+    lines.client()
+    assert text.getvalue().splitlines()[-1].startswith("name  round 3/4  12% of it")
+
+
+def test_nobody_looks() -> None:
+    assert isinstance(screen(None, "name", 3, 0, 1), Silent)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "0 s"), (59, "59 s"), (90, "1.5 min"), (5400, "1.5 h")])
+def test_times(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
