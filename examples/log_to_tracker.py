@@ -18,6 +18,7 @@ class Track(Callback):
 
 
 def log(numbers, step):
+    """Stands for the tracker."""
     print(f"step {step}: accuracy {numbers['accuracy']:.1%}, train loss {numbers['train_loss']:.3f}")
 
 
