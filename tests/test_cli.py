@@ -16,7 +16,7 @@ import pytest
 
 import tiny
 from fedra.catalog import listing
-from fedra.core.part import KNOWN
+from fedra.core.part import known_parts
 from tiny import call, mistake
 
 
@@ -210,7 +210,7 @@ def test_formulas_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> N
         capsys, "show", "c.toml", "algorithm={name='fedsol-ablation', variant='A2'}", "algorithm.plus=['fedntd']"
     )[1]
     for part in ("also-descend", "not-true-distillation"):
-        assert KNOWN[part].formula in shown
+        assert known_parts()[part].formula in shown
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from fedra.experiment import execution, run
 from fedra.experiment.build import build
 from fedra.experiment.evaluators import recognition
 from fedra.models import build as build_model
-from fedra.parts.personalise import FineTune
+from fedra.parts.personalize import FineTune
 
 FACES = {"name": "synthetic-faces", "identities": 5, "images": 8, "size": 32}
 RECOGNISERS: dict[str, Any] = {

@@ -15,14 +15,14 @@ import fedra
 import tiny
 import toy
 from fedra.algorithms import ENTRIES, moon
-from fedra.core.part import Sharing
+from fedra.core.sharing import Sharing
 from fedra.core.tree import flatten
 from fedra.errors import RunFailed
 from fedra.experiment import run as experiment
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.plan import Plan
 from fedra.experiment.rounds import rounds
-from fedra.parts.personalise import FineTune
+from fedra.parts.personalize import FineTune
 from fedra.storage.checkpoint import Checkpoint
 from fedra.storage.client_state import ClientFiles, Memories
 from fedra.storage.state import State

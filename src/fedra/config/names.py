@@ -13,7 +13,7 @@ from fedra.algorithms import ALGORITHMS
 from fedra.config import schema as sections
 from fedra.config.overrides import parse_value
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import KNOWN, Part
+from fedra.core.part import Part, known_parts
 from fedra.core.rates import SCHEDULES, RateSchedule
 from fedra.errors import ConfigError, FedraError, nearest
 from fedra.losses import LOSSES
@@ -97,9 +97,10 @@ def _named(value: str | Mapping[str, Any], where: str) -> Part | Algorithm:
     settings = _settings(value)
     if name in ALGORITHMS or ":" in name:
         return _algorithm(name, settings)
-    if name not in KNOWN:
-        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*KNOWN, *ALGORITHMS])}")
-    kind = KNOWN[name]
+    known = known_parts()
+    if name not in known:
+        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*known, *ALGORITHMS])}")
+    kind = known[name]
     return kind(**checked(f"the part '{name}'", class_fields(kind), settings, _to_part))
 
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.evaluate import portions
 from fedra.core.job import Job
 from fedra.core.model import Weights
-from fedra.core.personaliser import Answers, Personaliser
+from fedra.core.personalizer import Answers, Personalizer
 from fedra.core.random import generator, key
-from fedra.core.round import broadcast, with_own
+from fedra.core.round import broadcast
+from fedra.core.sharing import with_own
 from fedra.core.tree import Tree
 from fedra.core.view import Server
 from fedra.data.partition import aligned_test
@@ -33,7 +33,7 @@ class PersonalModels:
     """Accuracies of the clients' own models and of the global model, on the same client-aligned test sets.
 
     `ways` has them by what was tried: lengths of own training ("after_1"), shares of a mixture. `own` is the
-    personaliser's own way, after its longest training. A client whose own model is not finite, or does not answer with
+    personalizer's own way, after its longest training. A client whose own model is not finite, or does not answer with
     numbers, is not among them: argmax would find it a class all the same.
     """
 
@@ -63,26 +63,16 @@ def _figures(name: str, accuracies: dict[int, float]) -> dict[str, float | None]
     return dict(zip(names, (float(values.mean()), float(values.std()), float(np.quantile(values, 0.1))), strict=True))
 
 
-def personal_job(job: Job, personaliser: Personaliser, rounds: int, epochs: int | None = None) -> Job:
-    """The job of the clients' own training after `rounds` rounds, by default the longest: same data, the personaliser's
+def personal_job(job: Job, personalizer: Personalizer, rounds: int, epochs: int | None = None) -> Job:
+    """The job of the clients' own training after `rounds` rounds, by default the longest: same data, the personalizer's
     algorithm.
     """
-    local = personaliser.training(job.local, rounds)
-    schedule = replace(local.schedule, epochs=personaliser.stages[-1] if epochs is None else epochs)
-    algorithm = _fitting(personaliser.algorithm(job.algorithm), job)
-    return replace(job, algorithm=algorithm, local=replace(local, schedule=schedule))
-
-
-def _fitting(algorithm: Algorithm, job: Job) -> Algorithm:
-    """Without what sharing says of parameters that own training has not, such as those of terms that it dropped."""
+    local = personalizer.training(job.local, rounds)
+    local = replace(local, epochs=personalizer.stages[-1] if epochs is None else epochs)
+    algorithm = personalizer.algorithm(job.algorithm)
+    # Own training may have dropped terms whose parameters sharing speaks of.
     names = (*job.model.names, *(f"{part}." for part in algorithm.parts()))
-
-    def there(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(p for p in prefixes if any(name.startswith(p) or p.startswith(name) for name in names))
-
-    sharing = algorithm.sharing
-    fitting = replace(sharing, private=there(sharing.private), frozen=there(sharing.frozen), owned=there(sharing.owned))
-    return replace(algorithm, sharing=fitting)
+    return replace(job, algorithm=replace(algorithm, sharing=algorithm.sharing.fitting(names)), local=local)
 
 
 def personalised(
@@ -97,18 +87,18 @@ def personalised(
 
     `on_client` is told of every client that is done, once for each length of own training.
     """
-    personaliser = job.algorithm.personalise
-    assert personaliser is not None, "the algorithm has no personaliser"
+    personalizer = job.algorithm.personalize
+    assert personalizer is not None, "the algorithm has no personalizer"
     tests = {client: aligned_rows(job, client) for client in range(len(job.clients))}
     right = _right(job, server.weights)
     found: dict[str, dict[int, float]] = {}
-    for epochs in personaliser.stages:
-        stage = f"after_{epochs}" if len(personaliser.stages) > 1 else ""
+    for epochs in personalizer.stages:
+        stage = f"after_{epochs}" if len(personalizer.stages) > 1 else ""
         found[stage] = {}
         for client, weights in own_models(job, make_runner, server, memory, rounds, list(tests), epochs):
             if weights is not None:
                 draw = generator(job.seed, "answers", client)
-                answers = personaliser.answers(job.model, weights, job.clients[client], draw)
+                answers = personalizer.answers(job.model, weights, job.clients[client], draw)
                 for way, accuracy in _accuracies(job, client, answers, tests[client]).items():
                     of = found.setdefault("_".join(filter(None, (stage, way))), {})
                     of |= {} if accuracy is None else {client: accuracy}
@@ -131,15 +121,15 @@ def own_models(
 
     None stands for a model that is not finite, or whose training met a loss that was not.
     """
-    personaliser, model = job.algorithm.personalise, job.model
-    assert personaliser is not None, "the algorithm has no personaliser"
-    length = personaliser.stages[-1] if epochs is None else epochs
-    for client, trained in _trained(job, personaliser, length, make_runner, server, memory, rounds, cohort):
+    personalizer, model = job.algorithm.personalize, job.model
+    assert personalizer is not None, "the algorithm has no personalizer"
+    length = personalizer.stages[-1] if epochs is None else epochs
+    for client, trained in _trained(job, personalizer, length, make_runner, server, memory, rounds, cohort):
         if trained is None:
             yield client, None
             continue
         start = Weights(model.arrange(trained.params), model.arrange(trained.buffers))
-        own = personaliser.own(start, model.arrange_tree(memory(client)))
+        own = personalizer.own(start, model.arrange_tree(memory(client)))
         yield client, Weights(model.arrange(own.params), model.arrange(own.buffers)) if _is_finite(own) else None
 
 
@@ -150,7 +140,7 @@ def _is_finite(weights: Weights) -> bool:
 
 def _trained(
     job: Job,
-    personaliser: Personaliser,
+    personalizer: Personalizer,
     epochs: int,
     make_runner: Callable[[Job], Runner],
     server: Server,
@@ -161,7 +151,7 @@ def _trained(
     """Every client's weights after so many epochs by itself, None where a loss was not finite; without any epochs, the
     server's with its private ones.
     """
-    own_job = personal_job(job, personaliser, rounds, epochs) if epochs else job
+    own_job = personal_job(job, personalizer, rounds, epochs) if epochs else job
     sharing = own_job.algorithm.sharing
     common = sharing.common(server.weights)
 

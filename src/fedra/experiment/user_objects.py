@@ -14,8 +14,8 @@ from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs, Examples
 from fedra.core.compiling import refuse_without_compiler
+from fedra.core.data_rule import Public
 from fedra.core.precision import build_precision
-from fedra.core.public import Public, refuse_useless_public
 from fedra.data import Dataset, Split
 from fedra.data.clients import OwnClients
 from fedra.data.pairs import draw_pairs
@@ -44,7 +44,7 @@ class UserObjects:
         """The job of these objects with the configuration's settings."""
         check_settings(config, self.algorithm)
         if self.public is not None:
-            refuse_useless_public(self.algorithm)
+            self.algorithm.data.check_public(self.algorithm)
         clients = OwnClients([examples_of(one, f"client {number}") for number, one in enumerate(self.clients)])
         test = None if self.test is None else examples_of(self.test, "the test set")
         device = next(self.model.parameters()).device

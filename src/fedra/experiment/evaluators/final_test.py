@@ -27,7 +27,7 @@ def last_test(
 ) -> dict[str, Any]:
     """What is tested once, after the last round: every client's own model, or all models among strangers."""
     if not isinstance(judge, ClientsJudge):
-        return _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
+        return _personalise(config, job, state, folder, console) if job.algorithm.personalize else {}
     found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
     tell(console, result(judge, found))
     tell(console, personal_report.warning(diverged(judge, found), len(judge.devices)))
@@ -42,11 +42,11 @@ def _personalise(
     config: Config, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, float | None]:
     """Every client's own model after the last round: figures for the summary, a line per client for the record."""
-    assert job.algorithm.personalise is not None, "the algorithm has no personaliser"
+    assert job.algorithm.personalize is not None, "the algorithm has no personalizer"
     if job.test is None:
         tell(console, "clients' own models are not tested: the data set has no test examples")
         return {}
-    total = len(job.clients) * len(job.algorithm.personalise.stages)
+    total = len(job.clients) * len(job.algorithm.personalize.stages)
     with steps(console, "every client's own model", total) as done:
         outcome = personalised(job, partial(build_runner, config), state.server, state.memory.get, state.round, done)
     tell(console, personal_report.result(outcome))

@@ -40,7 +40,7 @@ def recognise(
         "frozen": judge.shared(job.model, job.model.start),
         "global": judge.shared(job.model, server.weights),
     }
-    if job.algorithm.personalise is None:
+    if job.algorithm.personalize is None:
         return found
     with steps(console, "every client's own model", len(judge.devices)) as done:
         tested = [device.client for device in judge.devices]
