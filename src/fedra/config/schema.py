@@ -151,6 +151,22 @@ class EvaluationSection(Section):
         100, ge=1, description="'clients': images of other clients' people that a client meets, drawn; 0 for all"
     )
     fpir: float = Field(0.001, gt=0, lt=1, description="'clients': the false positive rate at which TPIR is read")
+    metrics: tuple[str, ...] = Field(
+        ("accuracy",),
+        description="'classification': what is measured, of accuracy, balanced-accuracy, precision, recall, f1, "
+        "f1-macro, auroc, average-precision, log-loss, mcc, per-class, confusion",
+    )
+    best: str = Field("accuracy", description="the metric by which the summary's best round is chosen")
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="'classification': share of every client's examples that is held out, stratified by class and "
+        "drawn by partition.seed; rounds are then tested on it, and the test set is used once, at the end",
+    )
+    per_client: bool = Field(
+        False, description="'classification': also test the final model on every client's own mixture of classes"
+    )
 
 
 class FaultsSection(Section):

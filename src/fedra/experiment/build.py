@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,20 @@ from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
 from fedra.data.partition import split
+from fedra.data.validation import hold_out
 from fedra.errors import ConfigError
+from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
 from fedra.evaluation.personal_models import personal_job, refuse_untestable
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.evaluator import Judge, VerificationJudge, choose_protocol, classification
+from fedra.experiment.evaluators.evaluator import (
+    Classification,
+    Judge,
+    VerificationJudge,
+    choose_protocol,
+    classification,
+)
+from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
 from fedra.models import digest_of_weights, load_weights, with_projection
@@ -48,10 +57,15 @@ class Built:
     dataset: Dataset
     protocol: sections.Protocol
     judge: Judge
+    measures: Measures = field(default_factory=Measures)
 
 
-def build(config: Config) -> Built:
-    """The job a configuration describes. Mistakes are found before any data are read where that is possible."""
+def build(config: Config, metrics: MetricChoice = ()) -> Built:
+    """The job a configuration describes, tested by its metrics and by `metrics` of the user's own.
+
+    Mistakes are found before any data are read where that is possible.
+    """
+    choose_metrics(config.evaluation.metrics)
     algorithm = build_algorithm(config.algorithm)
     if config.faults.straggler and config.faults.deadline is None:
         raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
@@ -71,18 +85,28 @@ def build(config: Config) -> Built:
     transform = transform_for(dataset, config.data.augment)
     protocol = choose_protocol(config.evaluation.protocol, dataset)
     _check_counted(config, algorithm, dataset, protocol)
+    measures = choose_measures(config.evaluation, protocol, metrics)
+    check_classes(measures.metrics, len(dataset.classes))
     parts = split_dataset(config, dataset)
     module = build_module(config, dataset)
+    clients: PooledClients | OwnClients
     clients = PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts)
+    validation: Examples | None = None
+    if config.evaluation.validation:
+        clients, validation = hold_out(clients, config.evaluation.validation, config.partition.seed)
     known = dataset.known_test
     test = Examples(known.inputs, known.targets, transform).kept() if len(known) else None
     model = Model(module, device, precision, config.compile)
     public = None if config.public is None else build_public(config.public, dataset, transform)
     job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test, public=public)
+    kept = None if validation is None else validation.kept()
+    job = replace(job, validation=kept, keep_scores=needs_scores(measures.single))
     job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
     if algorithm.personalise is not None:
         check_own_models(job, algorithm.personalise, config.rounds, protocol)
-    return Built(job, dataset, protocol, build_judge(config, protocol, dataset, transform, parts))
+    judge = build_judge(config, protocol, dataset, transform, parts)
+    judge = Classification(measures.single) if isinstance(judge, Classification) else judge
+    return Built(job, dataset, protocol, judge, measures)
 
 
 def build_judge(

@@ -17,6 +17,7 @@ from torch import nn
 
 import fedra
 from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
+from fedra.callbacks.best_model import BestModel
 from fedra.callbacks.screen import screen, warn_of_restarts
 from fedra.callbacks.tensorboard import Events
 from fedra.config import reading as configuration
@@ -29,10 +30,12 @@ from fedra.core.job import Job
 from fedra.core.round import init_server
 from fedra.core.round_zero import looked_at
 from fedra.errors import RunError, RunFailed
+from fedra.evaluation.metrics import MetricChoice
 from fedra.experiment.build import Built, build, build_runner, settle_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.evaluator import Judge
 from fedra.experiment.evaluators.final_test import last_test
+from fedra.experiment.evaluators.round_summary import one_class_hint, summarize_rounds
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.plan import Plan
 from fedra.experiment.pooling import ticks, watch_steps
@@ -67,15 +70,20 @@ def run(
     *,
     out: Path | str | None = None,
     force: bool = False,
+    metrics: MetricChoice = (),
     console: Console | None = None,
 ) -> RunResult:
-    """Run a configuration (an object, a dict or a TOML file); with `out`, keep its record in that folder."""
+    """Run a configuration (an object, a dict or a TOML file); with `out`, keep its record in that folder.
+
+    `metrics` are measured in addition to `evaluation.metrics`: names, functions (targets, probabilities) -> number, or
+    a mapping from names to functions.
+    """
     given = config if isinstance(config, Config) else configuration.read(config)
     checked = mark_weights(resolve_defaults(given))
     folder = None if out is None else RunFolder(out)
     if folder and not force:
         folder.refuse()
-    built = build(checked)
+    built = build(checked, metrics)
     checked = choose_runner(checked, _diagnosed(checked, built.job), console)
     with folder.begun(checked, force) if folder else nullcontext():
         tell(console, notice(given))
@@ -89,11 +97,14 @@ def _fresh(config: Config, job: Job, folder: RunFolder | None, console: Console 
         return State.fresh(job, done, memory)
 
 
-def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
-    """Continue the run in a folder from its last checkpoint; a run killed before its first one starts anew."""
+def resume(out: Path | str, *, metrics: MetricChoice = (), console: Console | None = None) -> RunResult:
+    """Continue the run in a folder from its last checkpoint; a run killed before its first one starts anew.
+
+    `metrics` of the user's own are given again: the folder knows names alone.
+    """
     folder = RunFolder(out)
     with folder.resumed() as checked:
-        built = build(checked)
+        built = build(checked, metrics)
         if folder.checkpoint.exists():
             server = init_server(built.job.algorithm, built.job.initial())
             state = folder.checkpoint.load(server, **checked.memory.model_dump())
@@ -109,6 +120,7 @@ def _execute(
     job = _diagnosed(config, built.job)
     metrics = folder.metrics() if folder else []
     plan = _plan(config, built.judge, job, metrics)
+    best = _best_model(config, built, folder)
     seconds = sum(line["seconds"] for line in metrics)
     cohort = plan.cohort.size(len(job.clients))
     title = title_of(config)
@@ -125,6 +137,8 @@ def _execute(
                 for report in rounds(job, runner, plan, state, watch_steps(runner, show.client), signals.held):
                     metrics.append(report.metrics)
                     seconds += report.metrics["seconds"]
+                    if best is not None:
+                        best.see(report.metrics, state.server.weights)
                     show.round(report)
                     warn_of_restarts(console, report.clients)
                     events.write(report)
@@ -139,7 +153,8 @@ def _execute(
                     folder.checkpoint.save(state)
                 folder.checkpoint.wait()
                 _save(config, built, folder, state)  # before what may fail: the rounds are done, whatever comes of it
-            own = last_test(config, built.judge, job, state, folder, console)
+            tell(console, one_class_hint(metrics, built.dataset.classes))
+            own = last_test(config, built, job, state, folder, console, best)
         except KeyboardInterrupt:
             raise Interrupted(_interrupted(folder, state)) from None
         except RunFailed as error:
@@ -158,10 +173,22 @@ def _execute(
     return RunResult(job.model.module_with(weights), metrics, summary, folder.path if folder else None)
 
 
-def _save(config: Config, built: Built, folder: RunFolder, state: State) -> None:
+def _best_model(config: Config, built: Built, folder: RunFolder | None) -> BestModel | None:
+    """The model of the best round, which is kept where there are validation examples to choose it by."""
+    if built.job.validation is None:
+        return None
+    best = BestModel(built.measures.best, folder.path if folder else None, _about(config, built))
+    best.restore()
+    return best
+
+
+def _about(config: Config, built: Built) -> dict[str, Any]:
     about = {"model": config.model.model_dump(), "classes": list(built.dataset.classes)}
-    about["input"] = describe_input(built.dataset)
-    save_model(folder.path / "model.safetensors", state.server.weights, about)
+    return about | {"input": describe_input(built.dataset)}
+
+
+def _save(config: Config, built: Built, folder: RunFolder, state: State) -> None:
+    save_model(folder.path / "model.safetensors", state.server.weights, _about(config, built))
 
 
 def choose_runner(config: Config, job: Job, console: Console | None) -> Config:
@@ -214,13 +241,11 @@ def _interrupted(folder: RunFolder | None, state: State) -> str:
 def _summary(
     config: Config, built: Built, metrics: list[dict[str, Any]], seconds: float, failure: str | None = None
 ) -> dict[str, Any]:
-    accuracies = [line["accuracy"] for line in metrics if line["accuracy"] is not None]
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
         "algorithm": config.algorithm.name,
         "protocol": built.protocol,
-        "final_accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": max(accuracies, default=None),
+        **summarize_rounds(metrics, built.measures),
         "rounds": len(metrics),
         "seconds": round(seconds, 3),
         "parameters": parameters_of(built.job.model.module),
