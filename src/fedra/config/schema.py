@@ -221,7 +221,10 @@ class SweepSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     seeds: int = Field(1, ge=1, description="how many seeds per point, from the configuration's own on")
-    metric: str = Field("final_accuracy", description="the share in summary.json that the table shows, in percent")
+    metric: str = Field(
+        "final_accuracy",
+        description="the figure in summary.json that is compared, such as final_auroc; shares are shown in percent",
+    )
 
     @property
     def grid(self) -> dict[str, Any]:
