@@ -5,6 +5,7 @@ An algorithm is a choice of parts in named slots:
     fedra.algorithms.NAME(...)          an Algorithm; `.plus(...)` joins parts and algorithms
     fedra.run(config)                   a run from a configuration
     fedra.simulate(algorithm, model, clients, ...)   the same with your own module and tensors
+    fedra.evaluate(model, on="lfw")                  a run, a module or a function by the field's protocols
     fedra.losses.ArcFace(scale=64, margin=0.5)       every margin loss, for any training loop
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fedra import algorithms, data, losses, models
     from fedra.core.algorithm import Algorithm
     from fedra.errors import ConfigError, DataError, FedraError, RunError
+    from fedra.experiment.evaluating import evaluate
     from fedra.experiment.run import RunResult, resume, run
     from fedra.experiment.simulate import simulate
 
@@ -32,6 +34,7 @@ __all__ = [
     "RunResult",
     "algorithms",
     "data",
+    "evaluate",
     "losses",
     "models",
     "resume",
@@ -46,6 +49,7 @@ _HOMES = {
     "FedraError": "fedra.errors",
     "RunError": "fedra.errors",
     "RunResult": "fedra.experiment.run",
+    "evaluate": "fedra.experiment.evaluating",
     "resume": "fedra.experiment.run",
     "run": "fedra.experiment.run",
     "simulate": "fedra.experiment.simulate",

@@ -27,6 +27,7 @@ from fedra.core.public import Public, refuse_useless_public
 from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
+from fedra.data.image_sizes import UNALIGNED
 from fedra.data.partition import split
 from fedra.data.validation import hold_out
 from fedra.errors import ConfigError
@@ -223,6 +224,12 @@ def build_dataset(config: Config) -> Dataset:
     rows = order[place < wanted[targets[order]]].sort().values
     groups = None if dataset.groups is None else dataset.groups[rows]
     return replace(dataset, train=Split(dataset.train.inputs[rows], targets[rows]), groups=groups)
+
+
+def alignment_note(dataset: Dataset) -> str | None:
+    """The warning that a set of faces holds images which are no aligned crops of its size, if it does."""
+    notes = [note for name, note in dataset.notes.items() if name.startswith(UNALIGNED)]
+    return "\n".join(f"warning: {note}" for note in notes) or None
 
 
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:

@@ -31,7 +31,7 @@ from fedra.core.round import init_server
 from fedra.core.round_zero import looked_at
 from fedra.errors import RunError, RunFailed
 from fedra.evaluation.metrics import MetricChoice
-from fedra.experiment.build import Built, build, build_runner, settle_runner
+from fedra.experiment.build import Built, alignment_note, build, build_runner, settle_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.evaluator import Judge
 from fedra.experiment.evaluators.final_test import last_test
@@ -87,6 +87,7 @@ def run(
     checked = choose_runner(checked, _diagnosed(checked, built.job), console)
     with folder.begun(checked, force) if folder else nullcontext():
         tell(console, notice(given))
+        tell(console, alignment_note(built.dataset))
         return _execute(checked, built, folder, _fresh(checked, built.job, folder, console), console)
 
 

@@ -65,7 +65,7 @@ def _test(
     if built.measures.tables:
         found["classes"] = list(built.dataset.classes)
     if folder and METRICS["confusion"] in built.measures.tables:
-        from fedra.reports.confusion_plot import draw_confusion  # matplotlib is slow to import
+        from fedra.evaluation.confusion_plot import draw_confusion  # matplotlib is slow to import
 
         draw_confusion(found["confusion"], built.dataset.classes, folder.path / "confusion.svg")
     if job.validation is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedra.config.schema import EvaluationSection, Protocol
 from fedra.errors import ConfigError, nearest
+from fedra.evaluation.classification import predicts_one_class
 from fedra.evaluation.classifier_metrics import METRICS, Metric
 from fedra.evaluation.metrics import MetricChoice, choose_metrics
 
@@ -104,11 +105,3 @@ def one_class_hint(lines: Sequence[Mapping[str, Any]], classes: Sequence[str]) -
     if not tested or tested[-1].get(ONLY_CLASS) is None:
         return None
     return predicts_one_class(str(classes[tested[-1][ONLY_CLASS]]))
-
-
-def predicts_one_class(name: str) -> str:
-    """The warning itself."""
-    return (
-        f"warning: the model predicts class '{name}' for every test example, so its accuracy is that class's share: "
-        "look at balanced-accuracy and auroc (evaluation.metrics), and train longer or at another rate"
-    )

@@ -18,6 +18,7 @@ def draw_confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str], path
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import and only needed here
     from matplotlib.figure import Figure
 
+    classes = [str(name) for name in classes]
     counts = np.asarray(matrix, dtype=np.int64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = min(max(0.55 * len(counts) + 1.6, 3.4), 9.0)
