@@ -1,4 +1,4 @@
-"""A sweep compares any figure of the summary, in its own direction; with validation, that of the validation examples."""
+"""A sweep compares any figure of the summary, in its own direction; with validation, that of validation examples."""
 
 from __future__ import annotations
 
