@@ -19,7 +19,7 @@ import tiny
 from fedra.errors import ConfigError
 from fedra.experiment import evaluation_data
 from fedra.experiment.evaluate_model import evaluate_run_test
-from fedra.experiment.run import RunResult
+from fedra.experiment.result import RunResult
 from fedra.faces.photos.detection import Face
 
 pytestmark = pytest.mark.usefixtures("without_curves")
@@ -59,6 +59,19 @@ class Plain(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         found: Tensor = self.norm(self.net(images))
         return found
+
+
+class Listed(torch.utils.data.Dataset[Any]):
+    """A data set that is read by its rows."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return self.inputs[row], int(self.targets[row])
 
 
 def colored(folder: Path, names: tuple[str, ...], size: tuple[int, int] = (32, 32), images: int = 4) -> Path:
@@ -117,8 +130,8 @@ def test_tensors_and_data_sets() -> None:
     floats = fedra.evaluate(pixels, on=(images.float() / 127.5 - 1, people), pairs=60).figures["verification"]
     assert bytes_["pairs"] == 60
     assert floats == bytes_
-    torch_set = torch.utils.data.TensorDataset(images, people)
-    assert fedra.evaluate(pixels, on=torch_set, pairs=60).figures["verification"] == bytes_
+    for torch_set in (torch.utils.data.TensorDataset(images, people), Listed(images, people)):
+        assert fedra.evaluate(pixels, on=torch_set, pairs=60).figures["verification"] == bytes_
 
 
 @pytest.mark.parametrize(
@@ -126,7 +139,11 @@ def test_tensors_and_data_sets() -> None:
     [
         (pixels, {}, "say what to evaluate it on"),
         (7, {"on": FACES}, "a model must be a module or a function"),
-        (lambda images: images, {"on": (torch.zeros(4, 3, 8, 8), torch.tensor([0, 0, 1]))}, "4 inputs and 3 targets"),
+        (
+            lambda images: images,
+            {"on": (torch.zeros(4, 3, 8, 8), torch.tensor([0, 0, 1]))},
+            "one, got 4 and 3",
+        ),
         (lambda images: images.mean(), {"on": FACES}, "must return one embedding for each of"),
         (lambda images: [1], {"on": FACES}, "must return one embedding for each of"),
         (pixels, {"on": FACES, "protocols": ["clients"]}, "'clients' goes with the run's own data"),

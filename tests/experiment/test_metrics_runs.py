@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.config import reading
 from fedra.errors import ConfigError
 from fedra.evaluation.classifier_metrics import Metric
-from fedra.experiment import run as experiment
 from fedra.experiment.build import build
+from fedra.experiment.execution import Interrupted
 
 pytestmark = pytest.mark.usefixtures("without_curves")
 
@@ -38,7 +41,7 @@ def figures(result: Any) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def measured() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "_curves", lambda *_: None)
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)
         return fedra.run(tiny.table(evaluation=ASKED))
 
 
@@ -165,21 +168,24 @@ def auroc_on_test(file: Path, section: dict[str, Any]) -> float:
     return float(np.mean([roc_auc_score(truth == label, given[:, label]) for label in np.unique(truth)]))
 
 
-def test_a_resumed_run_has_the_best_model_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class StopAfter(Callback):
+    """A user who loses patience."""
+
+    def __init__(self, round: int) -> None:
+        self.round = round
+
+    def on_round_end(self, run: Any, report: Any) -> None:
+        if report.metrics["round"] == self.round:
+            raise KeyboardInterrupt
+
+
+def test_a_resumed_run_has_the_best_model_of_before(tmp_path: Path) -> None:
     section = {"validation": 0.3}
     whole, _ = run(out=tmp_path / "whole", evaluation=section, rounds=6, local={"lr": 0.5})
     halted = tmp_path / "halted"
-    append = experiment.RunFolder.append
-
-    def stop(self: Any, name: str, lines: Any) -> None:
-        append(self, name, lines)
-        if name == "metrics.jsonl" and lines[0]["round"] == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(experiment.RunFolder, "append", stop)
-    with pytest.raises(experiment.Interrupted):
-        run(out=halted, evaluation=section, rounds=6, local={"lr": 0.5})
-    monkeypatch.setattr(experiment.RunFolder, "append", append)
+    table = tiny.table(evaluation=section, rounds=6, local={"lr": 0.5})
+    with pytest.raises(Interrupted):
+        fedra.run(table, out=halted, callbacks=[StopAfter(4)])
     resumed = fedra.resume(halted)
     for key in ("best_round", "test_accuracy", "best_test_accuracy", "best_accuracy"):
         assert resumed.summary[key] == whole.summary[key]
@@ -218,3 +224,47 @@ def test_own_models_are_measured_by_every_metric(tmp_path: Path, name: str) -> N
     mean = np.mean([line["log_loss"] for line in lines])
     assert result.summary["personalised_log_loss"] == pytest.approx(mean)
     assert "log-loss of clients' own models" in told
+
+
+# The user's own objects.
+
+
+def test_simulate_measures_holds_out_and_reads_data_sets_anew() -> None:
+    draw = torch.Generator().manual_seed(0)
+    targets = torch.arange(80) % 2
+    inputs = torch.randn(80, 3, generator=draw) + targets[:, None]
+    clients: list[Any] = [(inputs[:20], targets[:20]), Listed(inputs[20:40], targets[20:40])]
+    clients.append((inputs[40:60], targets[40:60], lambda batch: batch + 0.0))
+
+    def share(truth: np.ndarray[Any, Any], given: np.ndarray[Any, Any]) -> float:
+        return float(given[:, 1].mean())
+
+    result = fedra.simulate(
+        fedra.algorithms.fedavg(),
+        torch.nn.Linear(3, 2),
+        clients,
+        (inputs[60:], targets[60:]),
+        rounds=3,
+        lr=0.1,
+        metrics=["auroc", share],
+        evaluation={"validation": 0.25, "best": "share"},
+    )
+    assert 9 <= result.summary["validation_examples"] <= 18
+    assert all(0 < line["share"] < 1 for line in result.metrics)
+    assert result.summary["best_round"] == 1 + int(np.argmax([line["share"] for line in result.metrics]))
+    with torch.no_grad():
+        given = result.model(inputs[60:]).softmax(dim=1)[:, 1].numpy()
+    assert result.summary["test_auroc"] == pytest.approx(roc_auc_score(targets[60:].numpy(), given))
+
+
+class Listed(torch.utils.data.Dataset[Any]):
+    """A data set that is read by its rows."""
+
+    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        return self.inputs[row], int(self.targets[row])

@@ -6,43 +6,48 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedra.callbacks.callback import Callback, RunContext
 from fedra.core.model import Weights
 from fedra.evaluation.classifier_metrics import Metric
 from fedra.storage.checkpoint import load_model, save_model
+from fedra.storage.claims import claim
 
 BEST_MODEL = "model-best.safetensors"
 
 
-class BestModel:
+class BestModel(Callback):
     """Keeps the weights of the round that a metric likes best.
 
-    With a folder the weights are written there whenever a round improves, so a resumed run still has them.
+    With a folder they are written there whenever a round improves, before its checkpoint, so a resumed run has them.
     """
 
-    def __init__(self, metric: Metric, folder: Path | None, about: Mapping[str, Any]) -> None:
+    def __init__(self, metric: Metric, about: Mapping[str, Any]) -> None:
         self.metric, self.round = metric, 0
         self.value: float | None = None
-        self._path = None if folder is None else folder / BEST_MODEL
+        self._path: Path | None = None
         self._about = dict(about)
         self._weights: Weights | None = None
 
-    def restore(self) -> None:
-        """Go on from what an earlier process wrote into the folder, where it did."""
-        if self._path is None or not self._path.exists():
+    def on_run_start(self, run: RunContext) -> None:
+        """Go on from what an earlier process wrote into the folder, where the run is resumed."""
+        if run.folder is None:
             return
-        _, about = load_model(self._path)
-        self.round, self.value = int(about["round"]), float(about["value"])
+        self._path = run.folder / BEST_MODEL
+        if run.round and self._path.exists():
+            _, about = load_model(self._path)
+            self.round, self.value = int(about["round"]), float(about["value"])
 
-    def see(self, line: Mapping[str, Any], weights: Weights) -> None:
-        """Look at a finished round: its line, and the model it left."""
-        value = line.get(self.metric.key)
+    def on_evaluation(self, run: RunContext, metrics: dict[str, Any]) -> None:
+        """Look at a tested round: its line, and the model it left."""
+        value = metrics.get(self.metric.key)
         if value is None:
             return
-        if not self.metric.improves(value, self.value) and line["round"] != self.round:
+        if not self.metric.improves(value, self.value) and metrics["round"] != self.round:
             return  # a resumed run may train the best round once more
-        self.round, self.value, self._weights = line["round"], value, weights
-        if self._path is not None:
-            save_model(self._path, weights, {**self._about, "round": self.round, "value": value})
+        self.round, self.value, self._weights = metrics["round"], value, run.weights
+        if run.folder is not None and self._path is not None:
+            claim(run.folder, BEST_MODEL)
+            save_model(self._path, run.weights, {**self._about, "round": self.round, "value": value})
 
     def weights(self, like: Weights) -> Weights | None:
         """The best round's weights; `like` tells parameters and buffers apart in a file. None before any test."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedra.config.mode import without_federation
 from fedra.config.names import build_algorithm, with_defaults, written_out, written_schedule
-from fedra.config.schema import Config, NamedSection
+from fedra.config.schema import OBJECT, Config, NamedSection
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
 from fedra.models import MODELS, digest_of_weights
@@ -14,11 +16,15 @@ from fedra.runners import RUNNERS
 def resolve_defaults(config: Config) -> Config:
     """The configuration with the defaults of everything it names written out, after a check of every name and field."""
     config = without_federation(config)
-    build_algorithm(config.algorithm)
-    told = {"algorithm": written_out(config.algorithm)}
+    told: dict[str, Any] = {}
+    if config.algorithm.name != OBJECT:
+        build_algorithm(config.algorithm)
+        told["algorithm"] = written_out(config.algorithm)
     registries = {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "runner": RUNNERS}
     for name, registry in registries.items():
         section: NamedSection = getattr(config, name)
+        if section.name == OBJECT:
+            continue
         registry.settings(section.name, section.settings)
         told[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}
     if config.public is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -37,7 +39,16 @@ def hold_out(
     for examples, (kept, held) in zip(clients.examples, split, strict=True):
         own.append(Examples(examples.inputs[kept], examples.targets[kept], examples.transform))
         held_out.append(Examples(examples.inputs[held], examples.targets[held], examples.transform))
-    return OwnClients(own), OwnClients(held_out).together().examples[0]
+    return OwnClients(own), _joined([one for one in held_out if len(one)])
+
+
+def _joined(parts: Sequence[Examples]) -> Examples:
+    """All examples as one; those that clients prepare in different ways are prepared first."""
+    joined = OwnClients(parts).joined(range(len(parts)))
+    if joined is not None:
+        return joined
+    ready = torch.cat([part.transform.prepare(part.inputs).cpu() for part in parts])
+    return Examples(ready, torch.cat([part.targets.cpu() for part in parts]))
 
 
 def _hold_out_of_pool(clients: PooledClients, split: list[tuple[Tensor, Tensor]]) -> tuple[PooledClients, Examples]:

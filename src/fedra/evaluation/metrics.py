@@ -56,6 +56,15 @@ def _metric(name: str | None, given: MetricLike) -> Metric:
     return own
 
 
+def split_metrics(wanted: MetricChoice) -> tuple[list[str], MetricChoice]:
+    """The names, which a configuration can record, and the functions, which it cannot."""
+    choose_metrics(wanted)
+    if isinstance(wanted, Mapping):
+        return [], wanted
+    given = list(wanted)
+    return [one for one in given if isinstance(one, str)], [one for one in given if not isinstance(one, str)]
+
+
 def needs_scores(metrics: Sequence[Metric]) -> bool:
     """Whether right answers alone are not enough."""
     return any(metric.name not in DEFAULT for metric in metrics)

@@ -18,8 +18,7 @@ from fedra.errors import ConfigError
 from fedra.evaluation.classifier_metrics import Metric
 from fedra.evaluation.results import ModelEvaluation, Protocol
 from fedra.experiment.evaluate_model import classify_on, evaluate_on
-from fedra.experiment.evaluation_data import On, place_of_path
-from fedra.experiment.user_data import examples_of
+from fedra.experiment.evaluation_data import On, place_of_path, tensors_of
 from fedra.faces.benchmarks.ijb import evaluate_ijb
 from fedra.faces.benchmarks.ijb_folder import is_ijb
 from fedra.faces.benchmarks.megaface import evaluate_megaface, is_feature_folder
@@ -118,7 +117,7 @@ def _shape_of(on: On) -> tuple[int, ...]:
         return (3, *FACE_SIZE)
     if isinstance(on, Dataset):
         return tuple(on.test.inputs.shape[1:])
-    return tuple(examples_of(on, "the set to evaluate on").inputs.shape[1:])
+    return tuple(tensors_of(on)[0].shape[1:])
 
 
 def _classify(model: Network | Embedder, on: On, options: EvaluationOptions) -> ModelEvaluation:
@@ -130,8 +129,8 @@ def _classify(model: Network | Embedder, on: On, options: EvaluationOptions) -> 
     if isinstance(on, Dataset):
         inputs, targets, classes = on.known_test.inputs, on.known_test.targets, on.classes
     else:
-        examples = examples_of(on, "the set to evaluate on")
-        inputs, targets, classes = examples.inputs, examples.targets, ()
+        inputs, targets = tensors_of(on)
+        classes = ()
     whole = copy.deepcopy(model).eval()
     first = next(whole.parameters(), torch.zeros(0))
     device = torch.device(options.device or first.device)

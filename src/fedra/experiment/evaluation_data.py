@@ -56,6 +56,12 @@ def _file_name(on: str) -> str:
     return re.sub(r"[^\w.=-]+", "-", last).strip("-.") or "set"
 
 
+def tensors_of(on: tuple[Any, Any] | TorchDataset[Any]) -> tuple[Tensor, Tensor]:
+    """Inputs and class numbers of a pair or of a data set of torch's, which is read once."""
+    examples = examples_of(on, "the set to evaluate on")
+    return examples.transform.prepare(examples.inputs), examples.targets
+
+
 # Faces to compare.
 
 
@@ -88,8 +94,7 @@ def read_faces(
         return FaceSet(found.name, found.images, found.people, found.pairs, named, found.names, found.note)
     if isinstance(on, Dataset):
         return faces_of(on, on.name)
-    examples = examples_of(on, "the set to evaluate on")
-    return FaceSet("tensors", examples.inputs, examples.targets, None)
+    return FaceSet("tensors", *tensors_of(on), None)
 
 
 def faces_of(dataset: Dataset, name: str) -> FaceSet:
@@ -126,8 +131,7 @@ def read_labeled(on: On, trained: TrainedModel) -> LabeledSet:
     if isinstance(on, Dataset):
         return _renumbered(on.name, on.known_test, on.classes, trained)
     if not isinstance(on, str | Path):
-        examples = examples_of(on, "the set to evaluate on")
-        return labeled_tensors("tensors", examples.inputs, examples.targets, trained)
+        return labeled_tensors("tensors", *tensors_of(on), trained)
     place = place_of_path(str(on))
     if place is None:
         name, settings = read_word(str(on))

@@ -26,6 +26,7 @@ from fedra.experiment.evaluators.recognition import diverged, recognise, result,
 from fedra.experiment.evaluators.round_summary import Measures
 from fedra.experiment.rounds import note_losses
 from fedra.reports import client_models as personal_report
+from fedra.storage.claims import claim
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.state import State
 from fedra.writing import write_atomically
@@ -67,6 +68,7 @@ def _test(
     if folder and METRICS["confusion"] in built.measures.tables:
         from fedra.evaluation.confusion_plot import draw_confusion  # matplotlib is slow to import
 
+        claim(folder.path, "confusion.svg")
         draw_confusion(found["confusion"], built.dataset.classes, folder.path / "confusion.svg")
     if job.validation is None:
         return found
@@ -109,6 +111,7 @@ def _test_clients(
     if len(tests) < len(job.clients):
         tell(console, f"{len(job.clients) - len(tests)} clients are not tested: the test set has none of their classes")
     if folder:
+        claim(folder.path, "client-tests.jsonl")
         _write_lines(folder.path / "client-tests.jsonl", found.lines(job, tests))
     return found.figures()
 
