@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedra.core.algorithm import Algorithm
     from fedra.core.local_training import LocalTraining
     from fedra.errors import ConfigError, DataError, FedraError, RunError, RunFailed
+    from fedra.experiment.evaluating import evaluate
     from fedra.experiment.experiment import Experiment
     from fedra.experiment.result import RunResult
     from fedra.experiment.run import resume, run
@@ -41,6 +42,7 @@ _HOMES = {
     "algorithms": "fedra.algorithms",
     "callbacks": "fedra.callbacks",
     "data": "fedra.data",
+    "evaluate": "fedra.experiment.evaluating",
     "evaluation": "fedra.evaluation",
     "faces": "fedra.faces",
     "losses": "fedra.losses",
@@ -64,6 +66,7 @@ __all__ = [
     "algorithms",
     "callbacks",
     "data",
+    "evaluate",
     "evaluation",
     "faces",
     "losses",

@@ -111,7 +111,7 @@ def test_two_runs_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_own_models_keep_their_memories_on_the_disk_too() -> None:
-    """`simulate` takes the same table, and a personaliser reads client by client."""
+    """`simulate` takes the same table, and a personalizer reads client by client."""
     own = [(one.inputs, one.targets) for one in toy.clients().examples]
 
     def simulated(ram: float) -> fedra.RunResult:

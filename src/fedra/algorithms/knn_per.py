@@ -49,6 +49,10 @@ class NearestNeighbours(FineTune):
         "share p + (1 - share) softmax(z),  p_c ~ sum_{j of the k nearest, y_j = c} exp(-||f - f_j||^2 / (dim f scale))"
     )
 
+    @property
+    def answers_are_probabilities(self) -> bool:
+        return self.mix == "softmax"
+
     def answers(self, model: Model, weights: Weights, local: Examples, draw: torch.Generator) -> Answers:
         kept = torch.randperm(len(local), generator=draw)[: self.capacity].to(local.targets.device)
         memory = Examples(local.inputs[kept], local.targets[kept], local.transform)

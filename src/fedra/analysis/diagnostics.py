@@ -91,8 +91,8 @@ class Preservation:
 
     def _count(self, params: Params, buffers: Params) -> Counts:
         job = self.job
-        assert job.test is not None, "checked when the observers are made"
-        return evaluate(job.model, Weights(params, buffers), job.test, job.classes)
+        assert job.judged is not None, "checked when the observers are made"
+        return evaluate(job.model, Weights(params, buffers), job.judged, job.classes)
 
 
 @dataclass
@@ -161,7 +161,7 @@ def observers(
     classes: bool, preservation: bool, divergence: bool, job: Job, past: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[ClassAccuracy | Preservation | Divergence, ...]:
     """The observers that are switched on; `past` are the rounds of a resumed run."""
-    if preservation and job.test is None:
+    if preservation and job.judged is None:
         raise ConfigError("diagnostics.preservation needs a test set")
     own = job.algorithm.sharing.kept
     if preservation and own:

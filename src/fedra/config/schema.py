@@ -154,6 +154,22 @@ class EvaluationSection(Section):
         100, ge=1, description="'clients': images of other clients' people that a client meets, drawn; 0 for all"
     )
     fpir: float = Field(0.001, gt=0, lt=1, description="'clients': the false positive rate at which TPIR is read")
+    metrics: tuple[str, ...] = Field(
+        ("accuracy",),
+        description="'classification': what is measured, of accuracy, balanced-accuracy, precision, recall, f1, "
+        "f1-macro, auroc, average-precision, log-loss, mcc, per-class, confusion",
+    )
+    best: str = Field("accuracy", description="the metric by which the summary's best round is chosen")
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="'classification': share of every client's examples that is held out, stratified by class and "
+        "drawn by partition.seed; rounds are then tested on it, and the test set is used once, at the end",
+    )
+    per_client: bool = Field(
+        False, description="'classification': also test the final model on every client's own mixture of classes"
+    )
 
 
 class FaultsSection(Section):
@@ -208,7 +224,10 @@ class SweepSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     seeds: int = Field(1, ge=1, description="how many seeds per point, from the configuration's own on")
-    metric: str = Field("final_accuracy", description="the share in summary.json that the table shows, in percent")
+    metric: str = Field(
+        "final_accuracy",
+        description="the figure in summary.json that is compared, such as final_auroc; shares are shown in percent",
+    )
 
     @property
     def grid(self) -> dict[str, Any]:

@@ -62,6 +62,13 @@ class Job:
     test: Examples | None = None
     owners: Owners | None = None
     public: Public | None = None
+    validation: Examples | None = None
+    keep_scores: bool = False  # whether a test hands back every example's logits: metrics such as AUROC need them
+
+    @property
+    def judged(self) -> Examples | None:
+        """The examples that rounds are tested on: the validation examples where there are any, else the test set."""
+        return self.test if self.validation is None else self.validation
 
     @cached_property
     def population(self) -> Population:
@@ -174,8 +181,9 @@ class Job:
         yield from self.clients.tensors()
         if self.public is not None:
             yield from (self.public.examples.inputs, self.public.examples.targets)
-        if self.test is not None:
-            yield from (self.test.inputs, self.test.targets)
+        for held_out in (self.test, self.validation):
+            if held_out is not None:
+                yield from (held_out.inputs, held_out.targets)
 
 
 def run_client(

@@ -35,6 +35,11 @@ class Personalizer(Part, abstract=True):
     initial_rate: bool = False  # whether that training takes the first round's rate instead of the last one's
 
     @property
+    def answers_are_probabilities(self) -> bool:
+        """Whether `answers` gives probabilities; otherwise a softmax makes them of its scores."""
+        return False
+
+    @property
     def stages(self) -> tuple[int, ...]:
         """The lengths of own training that are tested, shortest first."""
         return (self.epochs,) if isinstance(self.epochs, int) else tuple(sorted(set(self.epochs)))

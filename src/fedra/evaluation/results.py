@@ -19,11 +19,12 @@ class ProtocolResult:
     pictures: dict[str, Draw] = field(default_factory=dict)
 
 
-Protocol = Literal["classification", "verification", "identification", "open-set", "clients", "megaface"]
+Protocol = Literal[
+    "classification", "verification", "identification", "open-set", "clients", "training-gallery", "megaface"
+]
 
-
-RUN_ONLY: tuple[Protocol, ...] = ("classification", "clients")
-"""Protocols that need the classes and clients of a run."""
+RUN_ONLY: tuple[Protocol, ...] = ("clients", "training-gallery")
+"""Protocols that need the clients of a run."""
 
 
 @dataclass(frozen=True)

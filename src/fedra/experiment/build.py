@@ -29,12 +29,16 @@ from fedra.core.precision import Precision, build_precision
 from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
+from fedra.data.image_sizes import UNALIGNED
 from fedra.data.partition import split
+from fedra.data.validation import hold_out
 from fedra.errors import ConfigError
+from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
 from fedra.evaluation.personal_models import personal_job, refuse_untestable
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.evaluator import Judge, VerificationJudge, choose_protocol, classification
+from fedra.experiment.evaluators.evaluator import Classification, Judge, VerificationJudge, choose_protocol
+from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
 from fedra.models import digest_of_weights, load_weights, with_projection
@@ -60,6 +64,7 @@ class Ingredients:
     precision: Precision | None
     public: Public | None = None
     unwrap: Callable[[nn.Module], nn.Module] = lambda module: module
+    metrics: MetricChoice = ()  # of the user's own, in addition to those that the configuration names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,7 @@ class Built:
     dataset: Dataset
     protocol: sections.Protocol
     judge: Judge
+    measures: Measures
     unwrap: Callable[[nn.Module], nn.Module]
 
     def module_with(self, weights: Weights) -> nn.Module:
@@ -82,8 +88,11 @@ class Built:
         return {"model": config.model.model_dump(), "classes": classes, "input": inputs}
 
 
-def build(config: Config) -> Built:
-    """The job a configuration describes. Mistakes are found before any data are read where that is possible."""
+def build(config: Config, metrics: MetricChoice = ()) -> Built:
+    """The job a configuration describes, tested by its metrics and by `metrics` of the user's own.
+
+    Mistakes are found before any data are read where that is possible.
+    """
     algorithm = build_algorithm(config.algorithm)
     check_settings(config, algorithm)
     device = build_device(config.device)
@@ -92,7 +101,8 @@ def build(config: Config) -> Built:
         refuse_without_compiler(device)
     dataset = build_dataset(config)
     transform = transform_for(dataset, config.data.augment)
-    choose_protocol(config.evaluation.protocol, dataset)  # before the examples are divided and the network is made
+    # Before the examples are divided and the network is made.
+    choose_measures(config.evaluation, choose_protocol(config.evaluation.protocol, dataset), metrics)
     parts = split_dataset(config, dataset)
     return assemble(
         config,
@@ -105,12 +115,14 @@ def build(config: Config) -> Built:
             device=device,
             precision=precision,
             public=None if config.public is None else build_public(config.public, dataset, transform),
+            metrics=metrics,
         ),
     )
 
 
 def check_settings(config: Config, algorithm: Algorithm) -> None:
     """Refuse settings that do not go together; no data are needed for it."""
+    choose_metrics(config.evaluation.metrics)
     if config.faults.straggler and config.faults.deadline is None:
         raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
     local = local_training(config.local, config.rounds)
@@ -128,6 +140,13 @@ def assemble(config: Config, given: Ingredients) -> Built:
     algorithm, dataset, clients = given.algorithm, given.dataset, given.clients
     protocol = choose_protocol(config.evaluation.protocol, dataset)
     _check_counted(config, algorithm, dataset, protocol)
+    measures = choose_measures(config.evaluation, protocol, given.metrics)
+    check_classes(measures.metrics, len(dataset.classes))
+    judge = build_judge(config, protocol, dataset, given.transform, clients, measures)
+    validation: Examples | None = None
+    if config.evaluation.validation:
+        clients, held_out = hold_out(clients, config.evaluation.validation, config.partition.seed)
+        validation = held_out.kept()
     known = dataset.known_test
     job = Job(
         algorithm=algorithm,
@@ -138,12 +157,13 @@ def assemble(config: Config, given: Ingredients) -> Built:
         seed=config.seed,
         test=Examples(known.inputs, known.targets, given.transform).kept() if len(known) else None,
         public=given.public,
+        validation=validation,
+        keep_scores=needs_scores(measures.single),
     )
     job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
     if algorithm.personalize is not None:
         check_own_models(job, algorithm.personalize, config.rounds, protocol)
-    judge = build_judge(config, protocol, dataset, given.transform, clients)
-    return Built(job=job, dataset=dataset, protocol=protocol, judge=judge, unwrap=given.unwrap)
+    return Built(job=job, dataset=dataset, protocol=protocol, judge=judge, measures=measures, unwrap=given.unwrap)
 
 
 def build_judge(
@@ -152,12 +172,13 @@ def build_judge(
     dataset: Dataset,
     transform: Preparing,
     clients: PooledClients | OwnClients,
+    measures: Measures,
 ) -> Judge:
     """The judge of a chosen protocol."""
     if protocol == "verification":
         return VerificationJudge(dataset, transform)
     if protocol == "classification":
-        return classification
+        return Classification(measures.single)
     owned = [torch.unique(clients.labels(client)) for client in range(len(clients))]
     return ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
 
@@ -261,6 +282,12 @@ def build_dataset(config: Config) -> Dataset:
     rows = order[place < wanted[targets[order]]].sort().values
     groups = None if dataset.groups is None else dataset.groups[rows]
     return replace(dataset, train=Split(dataset.train.inputs[rows], targets[rows]), groups=groups)
+
+
+def alignment_note(dataset: Dataset) -> str | None:
+    """The warning that a set of faces holds images which are no aligned crops of its size, if it does."""
+    notes = [note for name, note in dataset.notes.items() if name.startswith(UNALIGNED)]
+    return "\n".join(f"warning: {note}" for note in notes) or None
 
 
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:

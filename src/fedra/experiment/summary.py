@@ -12,6 +12,7 @@ import torch
 import fedra
 from fedra.config.schema import Config
 from fedra.experiment.build import Built
+from fedra.experiment.evaluators.round_summary import summarize_rounds
 from fedra.models import parameters_of
 
 
@@ -19,13 +20,11 @@ def summarize(
     config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: str | None = None
 ) -> dict[str, Any]:
     """The summary of a run that finished, or that failed for the reason given."""
-    accuracies = [line["accuracy"] for line in metrics if line["accuracy"] is not None]
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
         "algorithm": config.algorithm.name,
         "protocol": built.protocol,
-        "final_accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": max(accuracies, default=None),
+        **summarize_rounds(metrics, built.measures),
         "rounds": len(metrics),
         "seconds": round(sum(line["seconds"] for line in metrics), 3),
         "parameters": parameters_of(built.job.model.module),

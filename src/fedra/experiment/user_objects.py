@@ -20,6 +20,7 @@ from fedra.data import Dataset, Split
 from fedra.data.clients import OwnClients
 from fedra.data.pairs import draw_pairs
 from fedra.errors import ConfigError
+from fedra.evaluation.metrics import MetricChoice
 from fedra.experiment.build import Built, Ingredients, assemble, check_settings
 from fedra.experiment.user_data import Client, examples_of, prepared
 from fedra.models.find_head import HeadAlone, split_at_head
@@ -39,6 +40,7 @@ class UserObjects:
     test: Client | None
     public: Client | None
     precise: bool  # whether a precision was asked for; else the module's own is used
+    metrics: MetricChoice = ()
 
     def build(self, config: Config) -> Built:
         """The job of these objects with the configuration's settings."""
@@ -66,6 +68,7 @@ class UserObjects:
                 precision=build_precision(config.precision, device) if self.precise else None,
                 public=self._public(),
                 unwrap=self._unwrap,
+                metrics=self.metrics,
             ),
         )
 

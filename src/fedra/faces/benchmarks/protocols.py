@@ -32,7 +32,8 @@ from fedra.losses.angle import NORM_FLOOR
 class FaceSet:
     """Images uint8 (N, C, H, W), the person each shows, and the pairs to tell apart where there are any.
 
-    `named` is false where numbers tell apart less than people do, as in sets that are pairs and nothing else.
+    `named` is false where numbers tell apart less than people do, as in sets that are pairs and nothing else. `names`
+    are the people's, where known; `note` says what had to be done to the images.
     """
 
     name: str
@@ -40,6 +41,8 @@ class FaceSet:
     people: Tensor
     pairs: Pairs | None
     named: bool = True
+    names: tuple[str, ...] = ()
+    note: str | None = None
 
 
 def directed(features: Tensor) -> tuple[Tensor, int]:
