@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import app, tell, wide_console
+from fedra.cli.app import Trust, app, tell, wide_console
 from fedra.cli.faces import Device, Input, Json, Network
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def evaluate(
     network: Network = None,
     input: Input = "112x112",
     device: Device = "cpu",
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Judge a model by the field's protocols: a table, a record and pictures."""
@@ -71,13 +72,15 @@ def evaluate(
     if on == TEST:
         if network is not None:
             raise ConfigError("a weight file has no test data of its own: name what to evaluate --on")
-        found = evaluate_run_test(model, chosen, flip=mirrored, pairs=pairs, seed=seed, device=device, console=aside)
+        found = evaluate_run_test(
+            model, chosen, flip=mirrored, pairs=pairs, seed=seed, device=device, trust=trust, console=aside
+        )
     elif (benchmark := _benchmark(on)) is not None:
         found = _on_benchmark(
-            model, lambda: _embedder(model, network, input, mirrored, device), benchmark, chosen, seed, aside
+            model, lambda: _embedder(model, network, input, mirrored, device, trust), benchmark, chosen, seed, aside
         )
     else:
-        embedder = _embedder(model, network, input, mirrored, device)
+        embedder = _embedder(model, network, input, mirrored, device, trust)
         found = evaluate_on(embedder, on, chosen, pairs=pairs, seed=seed, console=aside)
     settings: dict[str, object] = {"flip": mirrored, "pairs": pairs, "seed": seed}
     settings |= {} if network is None else {"network": network, "input": input}
@@ -135,7 +138,7 @@ def _flip(word: str) -> Flip:
     return next(flip for flip in known if flip == word)
 
 
-def _embedder(model: Path, network: str | None, input: str, flip: Flip, device: str) -> Embedder:
+def _embedder(model: Path, network: str | None, input: str, flip: Flip, device: str, trust: bool) -> Embedder:
     from fedra.config.names import read_word
     from fedra.errors import ConfigError
     from fedra.faces.recognition.recognizer import read_size
@@ -144,7 +147,7 @@ def _embedder(model: Path, network: str | None, input: str, flip: Flip, device: 
     if network is None:
         if model.is_file():
             raise ConfigError(f"'{model}' is a file: name its network (--network), or give a run's folder")
-        return embedder_of_run(model, fit="crop", flip=flip, device=device)
+        return embedder_of_run(model, fit="crop", flip=flip, device=device, trust=trust)
     name, settings = read_word(network)
     return embedder_of_weights(
         model, name, shape=(3, *read_size(input)), fit="crop", flip=flip, device=device, **settings

@@ -41,7 +41,8 @@ class Dataset:
 
     `mean` and `std` are per channel on the 0..1 scale; None leaves float inputs as they are.
     `augment` names the batch operations its papers train with; `groups` is the natural owner of each
-    training example (a writer, a hospital, a folder), where the set has one. Test targets from the number of classes on
+    training example (a writer, a hospital, a folder), where the set has one, and `group_names` are their names, where
+    it knows them. Test targets from the number of classes on
     are strangers: people whom training never sees, for `pairs` to compare.
     """
 
@@ -55,6 +56,7 @@ class Dataset:
     groups: Tensor | None = None
     notes: dict[str, str] = field(default_factory=dict)
     pairs: Pairs | None = None
+    group_names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

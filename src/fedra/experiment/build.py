@@ -213,7 +213,12 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
     """The network with its initial weights: drawn, or from a file."""
     section = config.model
     module = build_model(
-        section.name, dataset.shape, len(dataset.classes), seed=key(config.seed, "model"), **section.settings
+        section.name,
+        dataset.shape,
+        len(dataset.classes),
+        seed=key(config.seed, "model"),
+        head=section.head,
+        **section.settings,
     )
     if section.weights is not None:
         if section.weights_digest not in (None, digest_of_weights(section.weights)):

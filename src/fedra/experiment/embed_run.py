@@ -18,6 +18,7 @@ from rich.console import Console
 from torch import Tensor
 
 from fedra.analysis.embeddings import Embeddings
+from fedra.config.imports import trusting
 from fedra.console import steps
 from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
@@ -40,12 +41,14 @@ def embed_run(
     split: str = "test",
     normalise: bool = False,
     device: str | None = None,
+    trust: bool = False,
     console: Console | None = None,
 ) -> Embeddings:
     """The global model's features of a split, from the run's folder: what its body makes of every example.
 
     Training examples come client by client, not augmented, with the clients' numbers. `normalise` brings features to
-    unit length; `device` takes the place of the configuration's.
+    unit length; `device` takes the place of the configuration's. Functions of the user's own that the run names
+    (`module:function`) are imported only with `trust`.
     """
     if split not in SPLITS:
         raise ConfigError(f"there is no split '{split}': {nearest(split, SPLITS)}")
@@ -56,7 +59,8 @@ def embed_run(
         raise RunError(f"the run in '{folder.path}' has no {trained.name}: continue it with --resume {folder.path}")
     # What the run started from is not needed, and may be gone.
     section = config.model.model_copy(update={"weights": None})
-    built = build(config.model_copy(update={"model": section, "device": device or config.device}))
+    with trusting(config, trust, f"the run in '{folder.path}'"):
+        built = build(config.model_copy(update={"model": section, "device": device or config.device}))
     model = built.job.model
     load_weights(model.module, trained)
     weights = Weights(*(model.arrange(values) for values in model.weights()))
@@ -148,7 +152,12 @@ def _read_npz(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
 
 
 def gather_embeddings(
-    sources: Sequence[Path], split: str = "test", device: str | None = None, console: Console | None = None
+    sources: Sequence[Path],
+    split: str = "test",
+    device: str | None = None,
+    console: Console | None = None,
+    *,
+    trust: bool = False,
 ) -> dict[str, Embeddings]:
     """The embeddings of runs (their folders) and of files, each under the name a picture gives it."""
     for source in sources:
@@ -159,7 +168,7 @@ def gather_embeddings(
     found = {}
     for source in sources:
         if source.is_dir():
-            found[next(runs)] = embed_run(source, split=split, device=device, console=console)
+            found[next(runs)] = embed_run(source, split=split, device=device, trust=trust, console=console)
         else:
             name = source.name if files.count(source.name) == 1 else str(source)
             found[name] = read_embeddings(source)

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from fedra.config.imports import trusting
 from fedra.config.names import read_word
 from fedra.console import steps, tell
 from fedra.core.batches import Examples
@@ -86,25 +87,34 @@ def evaluate_run_test(
     pairs: int | None = None,
     seed: int = 0,
     device: str = "cpu",
+    trust: bool = False,
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """A run's model on its own test data: verification where the set has pairs, else accuracy by class."""
+    """A run's model on its own test data: verification where the set has pairs, else accuracy by class.
+
+    Functions of the user's own that the run names (`module:function`) are imported only with `trust`.
+    """
     if "megaface" in protocols:
         raise ConfigError("the protocol 'megaface' needs its own lists: name a MegaFace folder by --on")
     config = RunFolder(folder).config()
-    trained = trained_by_run(folder)
-    dataset = build_dataset(config)
+    with trusting(config, trust, f"the run in '{folder}'", ("data", "model")):
+        trained = trained_by_run(folder, trust=trust)
+        dataset = build_dataset(config)
     wanted = protocols or (("classification",) if dataset.pairs is None else ("verification",))
     outcomes: dict[Protocol, ProtocolResult] = {}
     if "classification" in wanted:
         outcomes["classification"] = classification(trained, dataset, device, console)
     if others := [protocol for protocol in wanted if protocol not in RUN_ONLY]:
         faces = faces_of(dataset, dataset.name)
-        features = _embedded(embedder_of_run(folder, flip=flip, device=device), faces.images, faces.name, console)
+        features = _embedded(
+            embedder_of_run(folder, flip=flip, device=device, trust=trust), faces.images, faces.name, console
+        )
         outcomes |= _judged(faces, features, others, pairs, seed, console)
     if "clients" in wanted:
         parts = [torch.as_tensor(part) for part in split_dataset(config, dataset)]
-        outcomes["clients"] = by_client(embedder_of_run(folder, flip=flip, device=device), dataset, parts, console)
+        outcomes["clients"] = by_client(
+            embedder_of_run(folder, flip=flip, device=device, trust=trust), dataset, parts, console
+        )
     return ModelEvaluation(TEST, f"{dataset.name} (the run's test data)", outcomes, TEST)
 
 

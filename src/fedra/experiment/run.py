@@ -44,6 +44,7 @@ from fedra.storage.client_state import Memories
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.state import State
 from fedra.storage.trained_model import describe_input
+from fedra.trust import importing
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Interrupted(RunError):
     exit_code = 130
 
 
+@importing()
 def run(
     config: Config | Mapping[str, Any] | str | Path,
     *,
@@ -89,6 +91,7 @@ def _fresh(config: Config, job: Job, folder: RunFolder | None, console: Console 
         return State.fresh(job, done, memory)
 
 
+@importing()
 def resume(out: Path | str, *, console: Console | None = None) -> RunResult:
     """Continue the run in a folder from its last checkpoint; a run killed before its first one starts anew."""
     folder = RunFolder(out)
