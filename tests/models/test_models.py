@@ -233,5 +233,5 @@ def test_no_classes_is_refused() -> None:
 
 def test_a_registered_model_without_body_and_head_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS._functions, "bare", lambda shape, classes: nn.Linear(4, classes))
-    with pytest.raises(ConfigError, match="'bare' is a Linear"):
+    with pytest.raises(ConfigError, match="'bare' is one layer without a body"):
         build("bare", (4,), 2, seed=0)

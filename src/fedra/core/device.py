@@ -13,7 +13,8 @@ def build_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()
     except Exception:  # torch answers for each kind in its own way, in up to 1,400 characters
-        raise ConfigError(f"device must be one that torch finds here ({', '.join(_found())}), got '{name}'") from None
+        found = ", ".join(_found())
+        raise ConfigError(f"the device '{name}' cannot be used here: choose one that torch finds ({found})") from None
     return device
 
 
