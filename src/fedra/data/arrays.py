@@ -179,7 +179,8 @@ def _inputs(values: ArrayLike | Tensor, layout: Layout, where: str) -> Tensor:
         raise DataError(f"{where} must hold images as uint8 (0 to 255) or floats, got {array.dtype}: convert them")
     if array.ndim == 4 and (layout != "auto" or _guess(array.shape) is not None):
         array = _channels_first(array, layout, where)
-    numbers = np.require(array, dtype=np.float32, requirements=["C", "W"])
+    with np.errstate(over="ignore"):  # what is too large for float32 is refused below
+        numbers = np.require(array, dtype=np.float32, requirements=["C", "W"])
     for start in range(0, len(numbers), 4096):  # in parts: a whole mask would cost a quarter of the array again
         finite = np.isfinite(numbers[start : start + 4096])
         if not finite.all():

@@ -79,6 +79,8 @@ def build(
         raise ConfigError(f"the model '{name}' was asked for {classes} classes: it needs at least one")
     with scoped_seed(seed):
         model = MODELS.call(name, {"shape": tuple(shape), "classes": classes}, checked)
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"the model '{name}' returned a {type(model).__name__}: it must return a torch nn.Module")
         if keeps_contract(model) and not is_import(name):
             if head is not None:
                 raise ConfigError(f"model.head = '{head}' is for your own networks: '{name}' has a head, leave it out")
@@ -86,10 +88,8 @@ def build(
         return _split(name, model, tuple(shape), classes, head)
 
 
-def _split(name: str, model: Any, shape: tuple[int, ...], classes: int, head: str | None) -> RecognitionModel:
+def _split(name: str, model: nn.Module, shape: tuple[int, ...], classes: int, head: str | None) -> RecognitionModel:
     """A user's network as a body and a head, tried on a batch of noise."""
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"the model '{name}' returned a {type(model).__name__}: it must return a torch nn.Module")
     example = torch.rand(2, *shape)
     if any(is_lazy(weight) for weight in model.parameters()):
         _materialize(name, model, example)
