@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
 from fedra.core.job import Job
 from fedra.core.model import Weights
+from fedra.data.npz_files import names_in, read_arrays
 from fedra.errors import ConfigError, DataError, RunError, nearest
 from fedra.experiment.build import build
 from fedra.models import load_weights
@@ -124,7 +124,7 @@ def read_embeddings(path: Path | str) -> Embeddings:
     check_name(path)
     try:
         tensors, classes = _read_safetensors(path) if path.suffix == ".safetensors" else _read_npz(path)
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, TypeError, DataError, safetensors.SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise DataError(f"the embeddings in '{path}' cannot be read ({reason}): make them with `fedra embed`") from None
     for name in ("features", "labels"):
@@ -143,12 +143,10 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    with np.load(path, allow_pickle=False) as file:
-        if isinstance(file, np.ndarray):
-            raise ValueError("it is a single array")
-        classes = tuple(map(str, file["classes"])) if "classes" in file else ()
-        wanted = [name for name in ("features", "labels", "clients") if name in file]
-        return {name: torch.from_numpy(file[name]) for name in wanted}, classes
+    known = names_in(path)
+    arrays = read_arrays(path, [name for name in ("features", "labels", "clients", "classes") if name in known])
+    classes = tuple(map(str, arrays.pop("classes", np.empty(0)).ravel()))
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}, classes
 
 
 def gather_embeddings(
