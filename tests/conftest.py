@@ -42,6 +42,7 @@ def real_data(tmp_path: Path) -> Path:
 @pytest.fixture
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is most of a tiny run's time."""
-    from fedra.experiment import run
+    from fedra.callbacks.callback import Callback
+    from fedra.callbacks.curves import Curves
 
-    monkeypatch.setattr(run, "_curves", lambda *_: None)
+    monkeypatch.setattr(Curves, "on_run_end", Callback.on_run_end)

@@ -125,8 +125,8 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run"], "give either a CONFIG to run or --resume DIR"),
         (["run", "c.toml", "--resume", "x"], "give either a CONFIG to run or --resume DIR"),
         (["run", "--resume", "nowhere"], "'nowhere' holds no run (no config.toml)"),
-        (["run", "c.toml", "--out", "c.toml"], "'c.toml' is a file: choose a folder"),
-        (["run", "c.toml", "--out", "c.toml/below"], "the folder 'c.toml/below' cannot be made"),
+        (["run", "c.toml", "--out", "c.toml"], "and 'c.toml' is a file: choose another"),
+        (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
         (["compare", "nowhere"], "'nowhere' holds no run"),
         (["list", "modles"], "there is nothing to list under 'modles': did you mean 'models'?"),
         (["split", "c.toml", "--out", "split.doc"], "end its name with .png or .svg"),
@@ -166,7 +166,7 @@ def test_run_compare_and_the_default_folder(capsys: pytest.CaptureFixture[str]) 
     assert code == 0
     assert re.search(r"fedavg  round 1/3  accuracy \d+\.\d\d%  train loss \d", shown)
     assert re.search(r"accuracy \d+\.\d\d% after 3 rounds; everything is in runs/c\n", shown)
-    assert "is finished; --force replaces it" in mistake(capsys, "run", "c.toml", *tiny.WORDS)
+    assert "replace the run with --force" in mistake(capsys, "run", "c.toml", *tiny.WORDS)
     assert "is finished: nothing is left to resume" in mistake(capsys, "run", "--resume", "runs/c")
     assert call(capsys, "run", "c.toml", *tiny.WORDS, "--force")[0] == 0
     assert call(capsys, "run", "c.toml", *tiny.WORDS, "algorithm.name=fedprox", "--out", "runs/[prox]")[0] == 0

@@ -14,6 +14,8 @@ import tiny
 import toy
 from fedra.algorithms import fedavg
 from fedra.analysis.diagnostics import ClassAccuracy, Divergence, Preservation, observers, with_proximal_diagnostics
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.core.batches import Examples, Schedule
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job, LocalTraining
@@ -27,7 +29,7 @@ from fedra.experiment import run as experiment
 
 @pytest.fixture(autouse=True)
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "_curves", lambda *_: None)
+    monkeypatch.setattr(Curves, "on_run_end", Callback.on_run_end)
 
 
 def upload(**delta: list[float]) -> Upload:

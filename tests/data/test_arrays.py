@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from fedra.data import DATASETS, Dataset, Split, from_arrays, load, register
-from fedra.data.arrays import target_vector
 from fedra.errors import ConfigError, DataError
 
 LABELS = np.arange(20) % 2
@@ -183,17 +182,3 @@ def test_a_registered_loader_has_fields_and_perhaps_a_root(tmp_path: Path, monke
         load("rooted", root=tmp_path, scael=2)
     with pytest.raises(ValueError, match="registered twice"):
         register("digits", rooted)
-
-
-@pytest.mark.parametrize("targets", [LABELS[:, None], torch.tensor(LABELS), LABELS.astype(np.uint8), LABELS.tolist()])
-def test_target_vectors(targets: Any) -> None:
-    assert torch.equal(target_vector(targets, "client 0"), torch.tensor(LABELS))
-
-
-def test_targets_that_are_no_class_numbers() -> None:
-    for targets, told in (
-        (np.eye(2)[LABELS], r"client 0 must .* got \(20, 2\): take the argmax"),
-        (LABELS / 2, "float64"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            target_vector(targets, "client 0")

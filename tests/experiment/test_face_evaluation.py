@@ -14,9 +14,10 @@ from PIL import Image
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.data.dataset import Pairs
 from fedra.errors import ConfigError, DataError
-from fedra.experiment import run
 from fedra.experiment.evaluate_model import check_protocols, evaluate_run_test, faces_of, read_faces
 from fedra.faces.benchmarks.protocols import (
     FaceSet,
@@ -46,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     out = tmp_path_factory.mktemp("runs") / "faces"
     partition = {"name": "identity", "clients": 2}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_curves", lambda *_: None)
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)
         patch.setenv("FEDRA_DATA", str(data))
         fedra.run(tiny.table(data=FACES, model=MODEL, partition=partition, rounds=1), out=out)
     return out

@@ -31,6 +31,7 @@ from fedra.experiment.cohort import Expected, FaultRule, refusals
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
 from fedra.storage.checkpoint import load_model
+from fedra.storage.state import State
 from tiny import mistake
 
 pytestmark = pytest.mark.usefixtures("without_curves")
@@ -127,7 +128,7 @@ class Meddling(SequentialRunner):
 
 def test_a_wrong_shape_is_refused() -> None:
     built = build(read(tiny.TINY))
-    state = plan.State.fresh(built.job)
+    state = State.fresh(built.job)
     report = next(iter(training.rounds(built.job, Meddling(built.job, 1), plan.Plan(1), state)))
     refused = {line["client"]: line["dropped"] for line in report.clients if "dropped" in line}
     assert refused == {1: "sent 'head.bias' with shape (5,) instead of (4,)"}
@@ -180,7 +181,7 @@ def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str],
         (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
     )
     assert "has failed: nothing is left to resume" in mistake(capsys, "run", "--resume", out)
-    assert "has failed; --force replaces it" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
+    assert "has failed: choose another folder" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
 
 
 def test_a_diverging_server_is_told_apart() -> None:

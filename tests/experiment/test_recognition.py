@@ -15,6 +15,8 @@ import torch
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.config.reading import read, write
 from fedra.config.resolve import mark_weights
 from fedra.core.batches import Examples
@@ -22,10 +24,9 @@ from fedra.core.evaluate import embed
 from fedra.core.model import Model, Weights
 from fedra.core.round import init_server
 from fedra.errors import ConfigError, DataError, RunFailed
-from fedra.experiment import run
 from fedra.experiment.build import build
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.run import RunResult
+from fedra.experiment.result import RunResult
 from fedra.faces.metrics import ClientScores, enrolled_scores
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.trained_model import embedder_of_run
@@ -45,7 +46,7 @@ MODEL = {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "fixed"}
 def _own_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDRA_DATA", str(tmp_path_factory.getbasetemp() / "recognised-data"))
-        patch.setattr(run, "_curves", lambda *_: None)  # drawing is most of a tiny run's time
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)  # drawing is most of a tiny run's time
         yield
 
 

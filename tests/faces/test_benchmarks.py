@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.errors import ConfigError, DataError
-from fedra.experiment import run
 from fedra.faces.benchmarks.ijb import evaluate_ijb
 from fedra.faces.benchmarks.ijb_folder import IjbFolder, is_ijb
 from fedra.faces.benchmarks.megaface import evaluate_megaface
@@ -268,7 +269,7 @@ def test_the_command_evaluates_both(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(run, "_curves", lambda *_: None)
+    monkeypatch.setattr(Curves, "on_run_end", Callback.on_run_end)
     monkeypatch.setenv("FEDRA_DATA", str(ijb.parent))
     faces = {"name": "synthetic-faces", "identities": 4, "images": 6, "size": SIDE, "test_identities": 4}
     model = {"name": "mobilefacenet-tiny", "embedding": 8}

@@ -7,7 +7,7 @@ from typing import Any
 from fedra.config.imports import imported_names
 from fedra.config.mode import without_federation
 from fedra.config.names import REGISTRIES, build_algorithm, with_defaults, written_out, written_schedule
-from fedra.config.schema import Config, NamedSection
+from fedra.config.schema import OBJECT, Config, NamedSection
 from fedra.models import digest_of_weights
 
 
@@ -19,12 +19,12 @@ def resolve_defaults(config: Config, *, only_look: bool = False) -> Config:
     config = without_federation(config)
     skipped = {key.partition(".")[0] for key in imported_names(config)} if only_look else set()
     found: dict[str, Any] = {}
-    if "algorithm" not in skipped:
+    if "algorithm" not in skipped and config.algorithm.name != OBJECT:
         build_algorithm(config.algorithm)
         found["algorithm"] = written_out(config.algorithm)
     for name, registry in REGISTRIES.items():
         section: NamedSection | None = getattr(config, name)
-        if section is None or name in (*skipped, "algorithm"):
+        if section is None or name in (*skipped, "algorithm") or section.name == OBJECT:
             continue
         registry.settings(section.name, section.settings)
         found[name] = {**section.model_dump(), **with_defaults(registry[section.name], section.settings)}

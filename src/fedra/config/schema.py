@@ -20,6 +20,9 @@ RAM = 2048.0
 StoredPrecision = Literal["float32", "float16", "bfloat16"]
 """How what clients remember is stored."""
 
+OBJECT = "python"
+"""The name of an algorithm, a model, data or a partition that was given as an object in Python."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
 
 Protocol = Literal["auto", "classification", "verification", "clients"]

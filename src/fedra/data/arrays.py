@@ -149,23 +149,6 @@ def _from_table(table: Mapping[str, Any], name: str) -> Dataset:
     return from_arrays(**{**table, "name": name})
 
 
-def target_vector(values: Any, where: str) -> Tensor:
-    """Class numbers as int64 (N,), from (N,) or one column (N, 1); `where` starts the sentence of a mistake."""
-    found = values if isinstance(values, Tensor) else torch.as_tensor(values)
-    if found.dim() == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.dim() != 1:
-        raise ConfigError(
-            f"{where} must have targets of shape (N,) or (N, 1), one class number per example, got "
-            f"{tuple(found.shape)}: take the argmax of one-hot targets"
-        )
-    if found.is_floating_point() or found.is_complex():
-        raise ConfigError(
-            f"{where} must have class numbers (whole numbers) as targets, got {found.dtype}: convert them"
-        )
-    return found.long()
-
-
 def _inputs(values: ArrayLike | Tensor, layout: Layout, where: str) -> Tensor:
     """Images of bytes as (N, C, H, W), everything else as float32."""
     array = _array(values, where)

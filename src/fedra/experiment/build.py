@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +17,13 @@ from fedra.config.names import build_algorithm, build_schedule, with_defaults
 from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples, Schedule
+from fedra.core.batches import Transform as Preparing
 from fedra.core.compiling import refuse_without_compiler
 from fedra.core.device import build_device
 from fedra.core.job import Job, LocalTraining
-from fedra.core.model import Model
+from fedra.core.model import Model, Weights
 from fedra.core.personaliser import Personaliser
-from fedra.core.precision import build_precision
+from fedra.core.precision import Precision, build_precision
 from fedra.core.public import Public, refuse_useless_public
 from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
@@ -36,23 +37,81 @@ from fedra.experiment.evaluators.evaluator import Judge, VerificationJudge, choo
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
 from fedra.models import digest_of_weights, load_weights, with_projection
+from fedra.models.find_head import unwrapped
 from fedra.runners import RUNNERS, Runner, choose
 from fedra.runners.centralised import refuse_federated_parts
+from fedra.storage.trained_model import describe_input
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Ingredients:
+    """What a job is made of, whether a configuration named it or a user gave it as objects.
+
+    `dataset` has the classes, the test examples and the constants of the inputs; `transform` prepares its test
+    examples. The training examples are the clients'.
+    """
+
+    algorithm: Algorithm
+    module: nn.Module
+    clients: PooledClients | OwnClients
+    dataset: Dataset
+    transform: Preparing
+    device: torch.device
+    precision: Precision | None
+    public: Public | None = None
+    unwrap: Callable[[nn.Module], nn.Module] = lambda module: module
+
+
+@dataclass(frozen=True, kw_only=True)
 class Built:
-    """A job, the data set behind it, and how its model is tested."""
+    """A job, the data set behind it, and how its model is tested; `unwrap` gives the user's own module back."""
 
     job: Job
     dataset: Dataset
     protocol: sections.Protocol
     judge: Judge
+    unwrap: Callable[[nn.Module], nn.Module]
+
+    def module_with(self, weights: Weights) -> nn.Module:
+        """The trained module as its user knows it."""
+        return self.unwrap(self.job.model.module_with(weights))
+
+    def about(self, config: Config) -> dict[str, Any]:
+        """What a model's file says of the model: its network, its classes and its inputs."""
+        classes, inputs = list(self.dataset.classes), describe_input(self.dataset)
+        return {"model": config.model.model_dump(), "classes": classes, "input": inputs}
 
 
 def build(config: Config) -> Built:
     """The job a configuration describes. Mistakes are found before any data are read where that is possible."""
     algorithm = build_algorithm(config.algorithm)
+    check_settings(config, algorithm)
+    device = build_device(config.device)
+    precision = build_precision(config.precision, device)
+    if config.compile:
+        refuse_without_compiler(device)
+    dataset = build_dataset(config)
+    transform = transform_for(dataset, config.data.augment)
+    choose_protocol(config.evaluation.protocol, dataset)  # before the examples are divided and the network is made
+    parts = split_dataset(config, dataset)
+    return assemble(
+        config,
+        Ingredients(
+            algorithm=algorithm,
+            module=build_module(config, dataset),
+            clients=PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts),
+            dataset=dataset,
+            transform=transform,
+            device=device,
+            precision=precision,
+            public=None if config.public is None else build_public(config.public, dataset, transform),
+            unwrap=unwrapped,
+        ),
+    )
+
+
+def check_settings(config: Config, algorithm: Algorithm) -> None:
+    """Refuse settings that do not go together; no data are needed for it."""
     if config.faults.straggler and config.faults.deadline is None:
         raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
     local = local_training(config.local, config.rounds)
@@ -63,37 +122,44 @@ def build(config: Config) -> Built:
     algorithm.check_training(local.at(0), local.schedule.epochs)
     if config.public is not None:
         refuse_useless_public(algorithm)
-    device = build_device(config.device)
-    precision = build_precision(config.precision, device)
-    if config.compile:
-        refuse_without_compiler(device)
-    dataset = build_dataset(config)
-    transform = transform_for(dataset, config.data.augment)
+
+
+def assemble(config: Config, given: Ingredients) -> Built:
+    """The job of these ingredients, and how its model is tested."""
+    algorithm, dataset, clients = given.algorithm, given.dataset, given.clients
     protocol = choose_protocol(config.evaluation.protocol, dataset)
     _check_counted(config, algorithm, dataset, protocol)
-    parts = split_dataset(config, dataset)
-    module = build_module(config, dataset)
-    clients = PooledClients.split(dataset.train.inputs, dataset.train.targets, transform, parts)
     known = dataset.known_test
-    test = Examples(known.inputs, known.targets, transform).kept() if len(known) else None
-    model = Model(module, device, precision, config.compile)
-    public = None if config.public is None else build_public(config.public, dataset, transform)
-    job = Job(algorithm, model, clients, local, len(dataset.classes), config.seed, test, public=public)
+    job = Job(
+        algorithm=algorithm,
+        model=Model(given.module, given.device, given.precision, config.compile),
+        clients=clients,
+        local=local_training(config.local, config.rounds),
+        classes=len(dataset.classes),
+        seed=config.seed,
+        test=Examples(known.inputs, known.targets, given.transform).kept() if len(known) else None,
+        public=given.public,
+    )
     job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
     if algorithm.personalise is not None:
         check_own_models(job, algorithm.personalise, config.rounds, protocol)
-    return Built(job, dataset, protocol, build_judge(config, protocol, dataset, transform, parts))
+    judge = build_judge(config, protocol, dataset, given.transform, clients)
+    return Built(job=job, dataset=dataset, protocol=protocol, judge=judge, unwrap=given.unwrap)
 
 
 def build_judge(
-    config: Config, protocol: sections.Protocol, dataset: Dataset, transform: Transform, parts: Sequence[Any]
+    config: Config,
+    protocol: sections.Protocol,
+    dataset: Dataset,
+    transform: Preparing,
+    clients: PooledClients | OwnClients,
 ) -> Judge:
-    """The judge of a chosen protocol; `parts` are the clients' rows of the training examples."""
+    """The judge of a chosen protocol."""
     if protocol == "verification":
         return VerificationJudge(dataset, transform)
     if protocol == "classification":
         return classification
-    owned = [torch.unique(dataset.train.targets[torch.from_numpy(rows)]) for rows in parts]
+    owned = [torch.unique(clients.labels(client)) for client in range(len(clients))]
     return ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
 
 

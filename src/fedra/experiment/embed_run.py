@@ -28,6 +28,7 @@ from fedra.errors import ConfigError, DataError, RunError, nearest
 from fedra.experiment.build import build
 from fedra.models import load_weights
 from fedra.reports.comparison import titles
+from fedra.storage.claims import claim
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import write_atomically
 
@@ -108,6 +109,7 @@ def save_embeddings(embeddings: Embeddings, path: Path | str) -> None:
         tensors["clients"] = embeddings.clients
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
+    claim(path.parent, path.name)
     if path.suffix == ".safetensors":
         about = {"fedra": json.dumps({"classes": embeddings.classes})}
         write_atomically(path, safetensors.torch.save(plain, about))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fedra.callbacks.callback import Report
+from fedra.callbacks.callback import RoundReport
 from fedra.core import tree
 from fedra.core.job import Job
 from fedra.core.round import Fold, broadcast
@@ -60,7 +60,7 @@ class Tested:
     trained: TrainedRound
     trial: Trial
 
-    def report(self, job: Job, plan: Plan) -> Report:
+    def report(self, job: Job, plan: Plan) -> RoundReport:
         """The finished round, once its test is over."""
         waited = time.perf_counter()
         verdict = self.trial.verdict()
@@ -69,7 +69,11 @@ class Tested:
         for observer in plan.observers:
             metrics |= observer.round(self.trained.server, verdict.counts)
         metrics["seconds"] = round(self.trained.seconds + time.perf_counter() - waited, 4)
-        return Report(metrics, self.trained.lines, self.trained.examples)
+        return RoundReport(metrics, self.trained.lines, self.trained.examples)
+
+
+def ignore(_: object) -> None:
+    """What is called where nothing listens."""
 
 
 def rounds(
@@ -77,18 +81,20 @@ def rounds(
     runner: Runner,
     plan: Plan,
     state: State,
-    on_client: Callable[[], None] = lambda: None,
+    on_round: Callable[[int], None] = ignore,
+    on_client: Callable[[dict[str, Any]], None] = ignore,
     held: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Iterator[Report]:
+) -> Iterator[RoundReport]:
     """Train from `state` to the plan's last round; `state` is moved on after each round.
 
-    `held` is entered before that and left when the next round is asked for: no signal should come between. A test that
-    the runner can do beside the next round's training goes on meanwhile: its round is told, and `state` moved on, when
-    that training is over.
+    `on_round` receives the number of every round that begins, from 1 on; `on_client` the line of every client that is
+    done. `held` is entered before `state` moves on and left when the next round is asked for: no signal should come
+    between. A test that the runner can do alongside the next round's training goes on meanwhile: its round is yielded,
+    and `state` moved on, when that training is over.
     """
     expected = Expected.of(job, state.server)
 
-    def ended(tested: Tested) -> Iterator[Report]:
+    def ended(tested: Tested) -> Iterator[RoundReport]:
         report = tested.report(job, plan)
         with held():
             state.advance(tested.trained.server, tested.trained.memory)
@@ -100,6 +106,7 @@ def rounds(
         trained = None
         try:
             if start.round < plan.rounds:
+                on_round(start.round + 1)
                 trained = _train(job, runner, plan, start, expected, on_client)
         except (Exception, KeyboardInterrupt):
             if before is not None:  # the round before is whole: it must not be lost with this one
@@ -130,7 +137,7 @@ def _begin_test(job: Job, runner: Runner, plan: Plan, round: int, server: Server
 
 
 def _train(
-    job: Job, runner: Runner, plan: Plan, start: Start, expected: Expected, on_client: Callable[[], None]
+    job: Job, runner: Runner, plan: Plan, start: Start, expected: Expected, on_client: Callable[[dict[str, Any]], None]
 ) -> TrainedRound:
     """One round, repeated with another cohort while too few clients answer. Nothing is kept of a failed try."""
     began = time.perf_counter()
@@ -153,10 +160,10 @@ def _train(
             taken = [place for place, reason in enumerate(reasons) if reason is None]
             told = _figures(some.uploads)
             for place, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
-                on_client()
                 lines.append(_line(job, start.round, client, attempt, reason, told[place]))
                 for observer in plan.observers if reason is None else ():
                     lines[-1] |= observer.upload(client, some.uploads[place], start.server)
+                on_client(lines[-1])
             if taken:
                 fold.add_stack(job.addressed([some.clients[place] for place in taken], some.uploads.picked(taken)))
             remembered = {some.clients[place]: some.memories[place] for place in taken if some.memories[place]}

@@ -72,31 +72,6 @@ def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None 
     return model
 
 
-@torch.no_grad()
-def find_head(module: nn.Module, example: Tensor, owner: str = "the model") -> str:
-    """The dotted name of the layer that makes the logits: the innermost one with weights whose output is the module's.
-
-    Works on a copy in evaluation mode, so neither the module's buffers nor any generator move.
-    """
-    if not list(module.children()):
-        raise ConfigError(f"{owner} is one layer without a body: return nn.Sequential(nn.Flatten(), layer)")
-    whole = deepcopy(module).eval()
-    outputs: dict[nn.Module, object] = {}
-    names: dict[nn.Module, str] = {
-        part: name for name, part in whole.named_modules() if name and list(part.parameters())
-    }
-    for part in names:
-        part.register_forward_hook(lambda part, _, output: outputs.__setitem__(part, output))
-    result = _run(whole, example, owner, "make it accept a batch of such inputs")
-    found = [names[part] for part, output in outputs.items() if output is result]
-    if not found:
-        raise ConfigError(
-            f"{owner} does not end in a layer with weights, so its head is not known: return the logits as the last "
-            "layer makes them (no softmax after it), or set model.head to the name of that layer"
-        )
-    return max(found, key=lambda name: name.count("."))
-
-
 def check(model: RecognitionModel, example: Tensor) -> None:
     """Refuse a model for which head(body(x)) is not what the whole gives.
 

@@ -12,8 +12,9 @@ from torch.nn.parameter import is_lazy
 
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError
+from fedra.models.find_head import split_at_head
 from fedra.models.recognition_model import RecognitionModel, keeps_contract
-from fedra.models.user_model import check, find_head, named_head
+from fedra.models.user_model import check, named_head
 from fedra.registry import Registry
 from fedra.trust import fault, importing, is_import
 
@@ -93,9 +94,7 @@ def _split(name: str, model: nn.Module, shape: tuple[int, ...], classes: int, he
     example = torch.rand(2, *shape)
     if any(is_lazy(weight) for weight in model.parameters()):
         _materialize(name, model, example)
-    if head is None:
-        head = "head" if keeps_contract(model) else find_head(model, example, f"the model '{name}'")
-    found = named_head(model, head)
+    found = cast(RecognitionModel, split_at_head(model, example) if head is None else named_head(model, head))
     check(found, example)
     with torch.no_grad():
         width = deepcopy(found).eval()(example).shape[1]

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedra.core.job import Job
 from fedra.evaluation.personal_models import PersonalModels
+from fedra.storage.claims import claim
 from fedra.writing import save_figure, write_atomically
 
 BINS = 20
@@ -56,6 +57,7 @@ def counted(diverged: Sequence[int]) -> dict[str, int]:
 
 def write(folder: Path, outcome: PersonalModels, told: Iterable[dict[str, Any]]) -> None:
     """personalised.jsonl with these lines, and personalised.svg."""
+    claim(folder, "personalised.jsonl", "personalised.svg")
     write_atomically(folder / "personalised.jsonl", "".join(json.dumps(line) + "\n" for line in told).encode())
     draw_personalised(outcome, folder / "personalised.svg")
 

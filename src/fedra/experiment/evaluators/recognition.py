@@ -19,6 +19,7 @@ from fedra.experiment.evaluators.client_evaluator import ClientsJudge
 from fedra.faces.metrics.client_recognition import Found, Recognition
 from fedra.reports.client_models import counted
 from fedra.runners.base import Runner
+from fedra.storage.claims import claim
 from fedra.writing import write_atomically
 
 
@@ -105,5 +106,6 @@ def write_recognition(folder: Path, judge: ClientsJudge, found: Mapping[str, Rec
         }
         for device in judge.devices
     ]
+    claim(folder, "recognition.jsonl", "recognition.svg")
     write_atomically(folder / "recognition.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
     draw_spread({name: list(own.values()) for name, own in aurocs.items() if own}, folder / "recognition.svg")
