@@ -42,6 +42,7 @@ from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
 from fedra.models import digest_of_weights, load_weights, with_projection
+from fedra.models.find_head import unwrapped
 from fedra.runners import RUNNERS, Runner, choose
 from fedra.runners.centralized import refuse_federated_parts
 from fedra.storage.trained_model import describe_input
@@ -116,6 +117,7 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
             precision=precision,
             public=None if config.public is None else build_public(config.public, dataset, transform),
             metrics=metrics,
+            unwrap=unwrapped,
         ),
     )
 
@@ -302,7 +304,12 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
     """The network with its initial weights: drawn, or from a file."""
     section = config.model
     module = build_model(
-        section.name, dataset.shape, len(dataset.classes), seed=key(config.seed, "model"), **section.settings
+        section.name,
+        dataset.shape,
+        len(dataset.classes),
+        seed=key(config.seed, "model"),
+        head=section.head,
+        **section.settings,
     )
     if section.weights is not None:
         if section.weights_digest not in (None, digest_of_weights(section.weights)):

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from fedra.config.imports import trusting
 from fedra.console import steps, tell
 from fedra.core.batches import Examples
 from fedra.core.device import build_device
@@ -113,12 +114,12 @@ def trained_for(folder: Path) -> str | None:
         return None if run.config().evaluation.protocol == "auto" else run.config().evaluation.protocol
 
 
-def protocols_for_run(folder: Path, on: On, console: Console | None) -> tuple[Protocol, ...]:
+def protocols_for_run(folder: Path, on: On, console: Console | None, trust: bool = False) -> tuple[Protocol, ...]:
     """What a run is judged by on another set when nobody says: what it was trained for, where the set allows that."""
     purpose = trained_for(folder)
     if purpose not in ("classification", None):
         return ("verification",)
-    trained = trained_by_run(folder)
+    trained = trained_by_run(folder, trust=trust)
     names = class_names_of(on, trained)
     shared = len(set(names) & set(trained.classes))
     if shared or not isinstance(on, str | Path | Dataset):
@@ -140,21 +141,28 @@ def evaluate_run_test(
     pairs: int | None = None,
     seed: int = 0,
     device: str = "cpu",
+    trust: bool = False,
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """A run's model on its own test data: verification where the set has pairs, else classification."""
+    """A run's model on its own test data: verification where the set has pairs, else classification.
+
+    Functions of the user's own that the run names (`module:function`) are imported only with `trust`.
+    """
     if "megaface" in protocols:
         raise ConfigError("the protocol 'megaface' needs a MegaFace folder with its lists: evaluate on one")
     config = RunFolder(folder).config()
-    trained = trained_by_run(folder)
-    dataset = build_dataset(config)
+    with trusting(config, trust, f"the run in '{folder}'", ("data", "model")):
+        trained = trained_by_run(folder, trust=trust)
+        dataset = build_dataset(config)
     wanted = protocols or (("classification",) if dataset.pairs is None else ("verification",))
     outcomes: dict[Protocol, ProtocolResult] = {}
     if "classification" in wanted:
         outcomes["classification"] = classification(trained, dataset, metrics, device, console)
     if others := [protocol for protocol in wanted if protocol not in (*RUN_ONLY, "classification")]:
         faces = faces_of(dataset, dataset.name)
-        features = _embedded(embedder_of_run(folder, flip=flip, device=device), faces.images, faces.name, console)
+        features = _embedded(
+            embedder_of_run(folder, flip=flip, device=device, trust=trust), faces.images, faces.name, console
+        )
         outcomes |= _judged(faces, features, others, pairs, seed, console)
     parts = [torch.as_tensor(part) for part in split_dataset(config, dataset)]
     if "clients" in wanted:
@@ -164,7 +172,7 @@ def evaluate_run_test(
         judge = ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
         outcomes["clients"] = by_clients(judge, Model(trained.module, build_device(device)))
     if "training-gallery" in wanted:
-        embedder = embedder_of_run(folder, flip=flip, device=device)
+        embedder = embedder_of_run(folder, flip=flip, device=device, trust=trust)
         outcomes["training-gallery"] = by_client(embedder, dataset, parts, console)
     return ModelEvaluation(TEST, f"{dataset.name} (the run's test data)", outcomes, TEST)
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fedra.config import reading as configuration
 from fedra.config.mode import NAME, is_centralized
-from fedra.config.overrides import assign, override, parse_value
+from fedra.config.overrides import apply_changes, parse_override, parse_value
 from fedra.config.resolve import mark_weights, resolve_defaults
 from fedra.config.schema import Config
 from fedra.console import duration, tell
@@ -25,9 +25,11 @@ from fedra.experiment import run as experiment
 from fedra.reports.sweep_metric import SweepMetric
 from fedra.reports.sweep_table import Cell, Point, cell_record, csv_text, markdown, short, table_rows
 from fedra.storage.run_folder import RunFolder
+from fedra.trust import importing
 from fedra.writing import write_atomically
 
 
+@importing()
 def sweep(
     source: str, words: Sequence[str], seeds: int | None, out: Path, console: Console
 ) -> list[tuple[Point, Cell]]:
@@ -60,8 +62,7 @@ def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list
         else:
             overrides.append(word)
     merged = table.model_dump()
-    for word in overrides:
-        override(merged, word)
+    apply_changes(merged, [parse_override(word) for word in overrides])
     if "seed" in grid:
         raise ConfigError("a sweep cannot vary 'seed': say how many seeds with --seeds, or with seeds in [sweep]")
     return configuration.read(merged), grid
@@ -104,8 +105,8 @@ def expand(config: Config, grid: Mapping[str, Sequence[Any]], seeds: int, out: P
         runs = []
         for seed in range(seeds):
             table = config.model_dump(exclude={"sweep"})
-            for key, value in (*settings, ("seed", config.seed + seed)):
-                assign(table, key.split("."), value, f"the swept key '{key}'")
+            wanted = (*settings, ("seed", config.seed + seed))
+            apply_changes(table, [(key.split("."), value, f"the swept key '{key}'") for key, value in wanted])
             name = "_".join(_slug(f"{key.rpartition('.')[2]}-{short(value)}") for key, value in settings) or "base"
             runs.append((config.seed + seed, configuration.read(table), out / f"{name}_seed-{config.seed + seed}"))
         points.append(Point(settings, tuple(runs)))

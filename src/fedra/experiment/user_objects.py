@@ -23,7 +23,7 @@ from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice
 from fedra.experiment.build import Built, Ingredients, assemble, check_settings
 from fedra.experiment.user_data import Client, examples_of, prepared
-from fedra.models.find_head import HeadAlone, split_at_head
+from fedra.models.find_head import HeadAlone, split_at_head, unwrapped
 from fedra.models.user_model import NamedHead
 
 OWN = "your data"
@@ -74,9 +74,7 @@ class UserObjects:
 
     def _unwrap(self, module: nn.Module) -> nn.Module:
         """The trained module under the names of the user's own."""
-        if isinstance(module, NamedHead | HeadAlone) and not isinstance(self.model, NamedHead | HeadAlone):
-            return module.unwrap()
-        return module
+        return module if isinstance(self.model, NamedHead | HeadAlone) else unwrapped(module)
 
     def _public(self) -> Public | None:
         if self.public is None:
