@@ -11,6 +11,7 @@ import torch
 
 import fedra
 from fedra.config.schema import Config
+from fedra.evaluation.results import collapse_in, was_tested
 from fedra.experiment.build import Built
 from fedra.models import parameters_of
 
@@ -19,13 +20,13 @@ def summarize(
     config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: str | None = None
 ) -> dict[str, Any]:
     """The summary of a run that finished, or that failed for the reason given."""
-    accuracies = [line["accuracy"] for line in metrics if line["accuracy"] is not None]
+    accuracies = [line["accuracy"] for line in metrics if was_tested(line)]
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
         "algorithm": config.algorithm.name,
         "protocol": built.protocol,
         "final_accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": max(accuracies, default=None),
+        "best_accuracy": max((value for value in accuracies if value is not None), default=None),
         "rounds": len(metrics),
         "seconds": round(sum(line["seconds"] for line in metrics), 3),
         "parameters": parameters_of(built.job.model.module),
@@ -39,9 +40,11 @@ def summarize(
     }
     if restarted := sum(line.get("restarted", 0) for line in metrics):
         summary["restarted"] = restarted
+    # A model that diverged or collapsed predicts one class: papers report such a run at chance level.
+    chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
+    if collapsed := collapse_in(metrics):
+        summary |= {"collapsed": collapsed, "chance_accuracy": chance}
     if failure is not None:
-        # A collapsed model predicts one class: papers report such a run at chance level.
-        chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
         summary |= {"failure": failure, "chance_accuracy": chance}
     return summary
 

@@ -160,7 +160,7 @@ def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
     accuracies, failed = [], 0
     for _, _, folder in point.runs:
         summary = RunFolder(folder).summary()
-        if summary["status"] == "failed":
+        if summary["status"] == "failed" or ("collapsed" in summary and summary.get(metric) is None):
             failed += 1
             accuracies.append(100 * summary["chance_accuracy"])
         else:

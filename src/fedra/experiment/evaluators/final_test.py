@@ -15,7 +15,7 @@ from fedra.evaluation.personal_models import personalised
 from fedra.experiment.build import build_runner
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
 from fedra.experiment.evaluators.evaluator import Judge
-from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, write_recognition
+from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, warnings, write_recognition
 from fedra.experiment.rounds import note_losses
 from fedra.reports import client_models as personal_report
 from fedra.storage.run_folder import RunFolder
@@ -30,6 +30,8 @@ def last_test(
         return _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
     found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
     tell(console, result(judge, found))
+    for warning in warnings(judge, found):
+        tell(console, warning)
     tell(console, personal_report.warning(diverged(judge, found), len(judge.devices)))
     if folder:
         write_recognition(folder.path, judge, found)
