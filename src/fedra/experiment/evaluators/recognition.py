@@ -110,7 +110,7 @@ def warnings(judge: ClientsJudge, found: Mapping[str, Recognition]) -> Iterator[
 
 
 def write_recognition(folder: Path, judge: ClientsJudge, found: Mapping[str, Recognition]) -> None:
-    """recognition.jsonl, a line for every tested client, and recognition.svg, how their AUROCs are spread, if any are."""
+    """recognition.jsonl, a line for every tested client, and recognition.svg, how AUROCs are spread, if any are."""
     from fedra.faces.metrics.plots import draw_spread  # matplotlib is slow to import and only needed here
 
     aurocs = {name: one.aurocs() if one.found else {} for name, one in found.items()}
