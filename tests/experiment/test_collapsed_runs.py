@@ -14,6 +14,8 @@ from rich.console import Console
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.errors import DataError
 from fedra.experiment import run
 from fedra.experiment.export import export_run
@@ -40,7 +42,7 @@ ONE_WAY = "embeddings point in one direction"
 def _own_data(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDRA_DATA", str(tmp_path_factory.getbasetemp() / "collapsed-data"))
-        patch.setattr(run, "_curves", lambda *_: None)
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)
         yield
 
 
