@@ -134,6 +134,7 @@ class PowerCut(BaseException):
     """Not to be caught by anybody."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["replace", "unlink"])
 def test_a_stop_at_any_file_operation_while_memories_spill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str

@@ -29,11 +29,12 @@ from fedra.experiment.evaluators.evaluator import choose_protocol
 from fedra.faces.benchmarks.protocols import (
     FaceSet,
     client_verification,
-    directed,
+    collapsed_result,
     identification,
     open_identification,
     verification,
 )
+from fedra.faces.metrics.collapse import Directed, collapse_warning, give_directions
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.storage.evaluation_record import TEST
@@ -219,19 +220,26 @@ def by_client(embedder: Embedder, dataset: Dataset, parts: Sequence[Tensor], con
                 )
     features = _embedded(embedder, dataset.train.inputs, "training images", console)
     probes = _embedded(embedder, known.inputs, "held-out images", console)
-    return client_verification(classes, (features, dataset.train.targets), (probes, known.targets))
+    if probes.collapsed is not None:
+        return collapsed_result("clients", probes.collapsed, len(known))
+    enrolled = features.features, dataset.train.targets
+    return client_verification(classes, enrolled, (probes.features, known.targets))
 
 
 def _judged(
     faces: FaceSet,
-    features: Tensor,
+    embedded: Directed,
     protocols: Sequence[Protocol],
     pairs: int | None,
     seed: int,
     console: Console | None,
 ) -> dict[Protocol, ProtocolResult]:
     found: dict[Protocol, ProtocolResult] = {}
+    features = embedded.features
     for protocol in protocols or ("verification",):
+        if embedded.collapsed is not None:
+            found[protocol] = collapsed_result(protocol, embedded.collapsed, len(features))
+            continue
         with steps(console, protocol, len(features) ** 2) as done:
             if protocol == "verification":
                 found[protocol] = verification(faces, _pairs(faces, pairs, seed), features)
@@ -248,10 +256,15 @@ def _pairs(faces: FaceSet, count: int | None, seed: int) -> Pairs:
     return draw_pairs(faces.people, count, seed=seed) if faces.pairs is None else faces.pairs
 
 
-def _embedded(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Tensor:
+def _embedded(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Directed:
     with steps(console, f"embedding {name}", len(images)) as done:
         ready = images.is_floating_point()
-        features, lost = directed(embedder.of_prepared(images, done) if ready else embedder(images, done))
-    if lost:
-        tell(console, f"the model gives {lost:,} of {len(images):,} images no features: they are unlike all others")
-    return features
+        found = give_directions(embedder.of_prepared(images, done) if ready else embedder(images, done))
+    if found.collapsed is not None:
+        tell(console, collapse_warning(found.collapsed))
+    elif found.zeros:
+        tell(
+            console,
+            f"the model gives {found.zeros:,} of {len(images):,} images no features: they are unlike all others",
+        )
+    return found

@@ -11,6 +11,7 @@ import torch
 
 import fedra
 from fedra.config.schema import Config
+from fedra.evaluation.results import collapse_in
 from fedra.experiment.build import Built
 from fedra.experiment.evaluators.round_summary import summarize_rounds
 from fedra.models import parameters_of
@@ -38,9 +39,11 @@ def summarize(
     }
     if restarted := sum(line.get("restarted", 0) for line in metrics):
         summary["restarted"] = restarted
+    # A model that diverged or collapsed predicts one class: papers report such a run at chance level.
+    chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
+    if collapsed := collapse_in(metrics):
+        summary |= {"collapsed": collapsed, "chance_accuracy": chance}
     if failure is not None:
-        # A collapsed model predicts one class: papers report such a run at chance level.
-        chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
         summary |= {"failure": failure, "chance_accuracy": chance}
     return summary
 

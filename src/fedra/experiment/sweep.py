@@ -163,7 +163,7 @@ def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
     accuracies, failed = [], 0
     for _, _, folder in point.runs:
         summary = RunFolder(folder).summary()
-        if summary["status"] == "failed":
+        if summary["status"] == "failed" or ("collapsed" in summary and summary.get(metric) is None):
             failed += 1
             accuracies.append(figure.chance(summary))
         else:

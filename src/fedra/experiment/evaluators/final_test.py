@@ -22,7 +22,7 @@ from fedra.evaluation.metrics import DEFAULT, compute_metrics, probabilities_of
 from fedra.evaluation.personal_models import personalised
 from fedra.experiment.build import Built, build_runner
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, write_recognition
+from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, warnings, write_recognition
 from fedra.experiment.evaluators.round_summary import Measures
 from fedra.experiment.rounds import note_losses
 from fedra.reports import client_models as personal_report
@@ -125,6 +125,8 @@ def _recognise(
 ) -> dict[str, Any]:
     found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
     tell(console, result(judge, found))
+    for warning in warnings(judge, found):
+        tell(console, warning)
     tell(console, personal_report.warning(diverged(judge, found), len(judge.devices)))
     if folder:
         write_recognition(folder.path, judge, found)

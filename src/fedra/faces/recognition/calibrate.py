@@ -12,6 +12,7 @@ from fedra.config.names import read_word
 from fedra.console import steps
 from fedra.data import DATASETS, load
 from fedra.errors import DataError
+from fedra.faces.metrics.collapse import collapse_reason
 from fedra.faces.metrics.embedding_checks import check_rate
 from fedra.faces.recognition.enrollment import embed_people, people_in
 from fedra.faces.recognition.recognizer import FaceRecognizer
@@ -31,6 +32,10 @@ def calibrate(
     features, people, problems = (
         _of_set(recogniser, on, console) if name in DATASETS else _of_folder(recogniser, on, console)
     )
+    if reason := collapse_reason(features):
+        raise DataError(
+            f"no threshold can be chosen on '{on}', because the model's embeddings have collapsed ({reason})"
+        )
     with steps(console, "comparing all pairs", len(people) ** 2) as done:
         decision = calibrate_people(features, people, far, fingerprint=recogniser.fingerprint, data=on, done=done)
     return decision, problems
