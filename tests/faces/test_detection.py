@@ -101,7 +101,9 @@ def test_large_photographs_are_shrunk_until_a_face_is_found(monkeypatch: pytest.
     detector, network = fake(monkeypatch, longest=320)
     (found,) = detector(np.zeros((1500, 3000, 3), np.uint8))
     assert network.seen == [(1, 3, 320, 640), (1, 3, 160, 320)]
-    np.testing.assert_allclose(found.landmarks, (np.arange(10).reshape(5, 2) / 10 + [3, 2]) * 16 * 3000 / 320, rtol=1e-6)
+    np.testing.assert_allclose(
+        found.landmarks, (np.arange(10).reshape(5, 2) / 10 + [3, 2]) * 16 * 3000 / 320, rtol=1e-6
+    )
     detector, network = fake(monkeypatch, longest=0)
     assert detector(np.zeros((2, 1, 3), np.uint8)) == []
     assert network.seen == [(1, 3, 32, 32)]

@@ -101,8 +101,8 @@ def test_gray_arrays_are_colored() -> None:
 def test_anything_else_is_a_sentence(recognizer: FaceRecognizer, photo: object, told: str) -> None:
     with pytest.raises(DataError, match=f"a photo is a path, a PIL image.*{told}"):
         recognizer.embed(photo)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="photo 1 cannot be used: "):
-        recognizer.embed([np.zeros((80, 100, 3), dtype=np.uint8)[:0], photo][1:] * 2)  # type: ignore[list-item]
+    with pytest.raises(DataError, match="photo 0 cannot be used: "):
+        recognizer.embed([photo, photo])  # type: ignore[list-item]
 
 
 def test_an_empty_list_is_a_sentence(recognizer: FaceRecognizer) -> None:
@@ -230,7 +230,9 @@ def test_without_a_detector_crops_are_taken_as_they_are(source: ModelSource, tmp
     Image.fromarray(crop.permute(1, 2, 0).numpy()).save(tmp_path / "crop.png")
     torch.testing.assert_close(plain.embed(tmp_path / "crop.png"), source.embedder()(crop[None])[0])
     photograph = photographs / "person_00000/0000.jpg"
-    with pytest.raises(DataError, match=r"has 80x100 pixels and the model reads 32x32: give a detector, or align it to"):
+    with pytest.raises(
+        DataError, match=r"has 80x100 pixels and the model reads 32x32: give a detector, or align it to"
+    ):
         plain.embed(photograph)
     assert plain.embed_usable([photograph]).problems.keys() == {0}
     assert "no detector" in plain.manner
@@ -258,11 +260,11 @@ def test_weight_files_are_opened_by_their_network(tmp_path: Path, photographs: P
 
 
 def test_missing_models_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="cannot be read.*: give the path where the model is now"):
+    with pytest.raises(RunError, match=r"cannot be read.*: give the path where the model is now"):
         ModelSource(path="nowhere").fingerprint()
-    with pytest.raises(RunError, match="has no model.safetensors"):
+    with pytest.raises(RunError, match=r"has no model.safetensors"):
         FaceRecognizer(tmp_path)
-    with pytest.raises(ConfigError, match="a model must be the folder of a run.* got int"):
+    with pytest.raises(ConfigError, match=r"a model must be the folder of a run.* got int"):
         FaceRecognizer(5)
 
 

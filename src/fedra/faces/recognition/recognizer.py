@@ -237,7 +237,7 @@ class FaceRecognizer:
 
         for row, photo in enumerate(photos):
             try:
-                face = self.main_face(photo, describe_photo(photo, row))
+                face = self.main_face(photo, describe_photo(photo, row if len(photos) > 1 else None))
             except DataError as error:
                 problems[row] = str(error)
             else:
