@@ -32,7 +32,19 @@ class Removal:
 
 
 def remove_person(path: Path | str, name: str) -> Removal:
-    """Remove a person from a gallery without opening its model; see `Gallery.remove`."""
+    """Remove a person from a gallery without opening its model.
+
+    Args:
+        path: The gallery's file.
+        name: The person.
+
+    Returns:
+        How many are left, and which other files are known to hold the person still.
+
+    Example:
+        >>> remove_person("staff.gallery", "Ada").left
+        7
+    """
     path, who = Path(path), clean_name(name)
     GalleryContent.read(path)  # whatever is not a gallery is refused before anything is made beside it
     with changing(path) as file:
