@@ -58,7 +58,7 @@ def evaluate(
     from rich.console import Console
 
     from fedra.experiment.evaluating import evaluate as judge
-    from fedra.faces.recognition.recognizer import read_size
+    from fedra.faces.recognition.model_source import read_size
     from fedra.models.embedder import read_flip
 
     aside = Console(stderr=True)

@@ -38,7 +38,7 @@ ASKED: tuple[Protocol, ...] = ("verification", "identification", "open-set")
 
 def evaluate_ijb(
     embedder: Embedder,
-    folder: Path,
+    folder: Path | str,
     protocols: Sequence[Protocol] = (),
     *,
     keep_norm: bool = True,
@@ -50,6 +50,7 @@ def evaluate_ijb(
     `keep_norm` lets long features weigh more within a template, `detector_scores` weighs images by the detector's
     confidence: InsightFace's tables do both.
     """
+    folder = Path(folder)
     parts = IjbFolder.of(folder)
     wanted = protocols or (ASKED if parts.identifies else ASKED[:1])
     for protocol in wanted:

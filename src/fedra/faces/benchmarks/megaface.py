@@ -50,7 +50,7 @@ def is_feature_folder(folder: Path) -> bool:
 
 def evaluate_megaface(
     features: Embedder | Path,
-    folder: Path,
+    folder: Path | str,
     protocols: Sequence[Protocol] = (),
     *,
     seed: int = 0,
@@ -60,6 +60,7 @@ def evaluate_megaface(
 
     With lists of noise the cleaned protocol is run as well; `seed` draws the noise of replaced probes.
     """
+    folder = Path(folder)
     if wrong := [protocol for protocol in protocols if protocol != "megaface"]:
         raise ConfigError(f"the protocol '{wrong[0]}' does not go with a MegaFace folder: leave --protocol out")
     lists = read_megaface(folder)
