@@ -11,14 +11,15 @@ import torch
 
 import fedra
 from fedra.config.schema import Config
+from fedra.errors import RunFailed
 from fedra.experiment.build import Built
 from fedra.models import parameters_of
 
 
 def summarize(
-    config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: str | None = None
+    config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: RunFailed | None = None
 ) -> dict[str, Any]:
-    """The summary of a run that finished, or that failed for the reason given."""
+    """The summary of a run that finished, or that failed with the error given."""
     accuracies = [line["accuracy"] for line in metrics if line["accuracy"] is not None]
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
@@ -42,7 +43,7 @@ def summarize(
     if failure is not None:
         # A collapsed model predicts one class: papers report such a run at chance level.
         chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
-        summary |= {"failure": failure, "chance_accuracy": chance}
+        summary |= {"failure": str(failure), "ending": failure.ending, "chance_accuracy": chance}
     return summary
 
 

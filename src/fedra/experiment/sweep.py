@@ -19,16 +19,19 @@ from fedra.config.mode import NAME, is_centralized
 from fedra.config.overrides import assign, override, parse_value
 from fedra.config.resolve import mark_weights, resolve_defaults
 from fedra.config.schema import Config
-from fedra.console import duration
+from fedra.console import duration, tell
 from fedra.errors import ConfigError, RunFailed, nearest
 from fedra.experiment import run as experiment
-from fedra.reports.sweep_table import Cell, Point, cell_record, csv_text, markdown, short, table_rows
+from fedra.reports.sweep_table import Cell, Point, caption, cell_record, csv_text, markdown, short, table_rows
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import write_atomically
 
+MOST_CURVES = 10
+"""More points than colors are not drawn into one picture."""
+
 
 def sweep(
-    source: str, words: Sequence[str], seeds: int | None, out: Path, console: Console
+    source: str | Path | Mapping[str, Any], words: Sequence[str], seeds: int | None, out: Path, console: Console
 ) -> list[tuple[Point, Cell]]:
     """Run the grid of the configuration's [sweep] table and of `key=a,b` words; finished runs are not run again."""
     config, grid = read_grid(source, words)
@@ -42,7 +45,7 @@ def sweep(
     return cells
 
 
-def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list[Any]]]:
+def read_grid(source: str | Path | Mapping[str, Any], words: Sequence[str]) -> tuple[Config, dict[str, list[Any]]]:
     """The base configuration and the swept keys; a word with several values sweeps, one with one value sets."""
     table = configuration.read(source)
     written = table.sweep.grid if table.sweep else {}
@@ -157,18 +160,18 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
 
 def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
     """The final accuracies of a point's runs."""
-    accuracies, failed = [], 0
+    accuracies, endings = [], []
     for _, _, folder in point.runs:
-        summary = RunFolder(folder).summary()
-        if summary["status"] == "failed":
-            failed += 1
+        summary, failure = RunFolder(folder).summary(), RunFolder(folder).failure()
+        if failure:
+            endings.append(failure)
             accuracies.append(100 * summary["chance_accuracy"])
         else:
             if not isinstance(summary.get(metric), int | float):
                 shares = [name for name, value in summary.items() if isinstance(value, float)]
                 raise ConfigError(f"the summary in '{folder}' has no number '{metric}': {nearest(metric, shares)}")
             accuracies.append(100 * summary[metric])
-    return Cell(tuple(accuracies), failed)
+    return Cell(tuple(accuracies), tuple(endings))
 
 
 def _report(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], out: Path, console: Console) -> None:
@@ -179,6 +182,7 @@ def _report(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], 
     for row in rows[1:]:
         table.add_row(*row)
     console.print(table)
+    tell(console, caption(cells))
     write_atomically(out / "table.md", markdown(rows).encode())
     write_atomically(out / "table.csv", csv_text(cells, grid).encode())
     write_atomically(out / "cells.json", json.dumps([cell_record(p, c) for p, c in cells], indent=1).encode())
@@ -186,4 +190,9 @@ def _report(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], 
         from fedra.reports.comparison import draw_sweep
 
         draw_sweep(cells, grid, out / "sweep.svg")
+    if 1 < len(cells) <= MOST_CURVES:
+        from fedra.reports.comparison import draw_mean_curves
+
+        runs = {point.label: [RunFolder(folder).metrics() for _, _, folder in point.runs] for point, _ in cells}
+        draw_mean_curves(runs, out / "curves.svg")
     console.print(f"tables and pictures in {out}", highlight=False)
