@@ -80,7 +80,9 @@ def table_rows(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]
     """Rows by all swept keys but the last, columns by the last (when there are two or more)."""
     if len(grid) < 2:
         heading = next(iter(grid), "run")
-        return [[heading, "accuracy %"], *([point.label, cell.text()] for point, cell in cells)]
+        several = any(len(cell.accuracies) > 1 for _, cell in cells)
+        bounds = ["lowest", "highest"] if several else []
+        return [[heading, "accuracy %", *bounds], *(_row(point, cell, several) for point, cell in cells)]
     *row_keys, column_key = grid
     columns = [short(value) for value in grid[column_key]]
     rows: dict[str, list[str]] = {}
@@ -88,6 +90,11 @@ def table_rows(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]
         label = ", ".join(short(value) for _, value in point.settings[:-1])
         rows.setdefault(label, []).append(cell.text())
     return [[f"{', '.join(row_keys)} \\ {column_key}", *columns], *([label, *texts] for label, texts in rows.items())]
+
+
+def _row(point: Point, cell: Cell, several: bool) -> list[str]:
+    bounds = [f"{bound(cell.accuracies):.2f}" for bound in (min, max)] if several else []
+    return [point.label, cell.text(), *bounds]
 
 
 def caption(cells: Sequence[tuple[Point, Cell]]) -> str | None:
