@@ -47,3 +47,12 @@ def test_a_configuration_can_name_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedra.cli", "run", config, *words, "--out", "record"]
     assert "everything is in record" in run(command, tmp_path, PYTHONPATH=str(ROOT / "examples"))
     assert (tmp_path / "record" / "summary.json").exists()
+
+
+def test_the_faces_example_names_the_enrolled_and_no_one_else(tmp_path: Path) -> None:
+    path = ROOT / "examples" / "faces_from_python.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 25
+    lines = run([sys.executable, str(path)], tmp_path).splitlines()
+    assert lines[0].endswith("one person: True")
+    for line, name in zip(lines[1:], ("Ada", "Emmy", "Grace", "Sofya", "no match"), strict=True):
+        assert f"]) {name} Match(" in line

@@ -138,7 +138,7 @@ def _flip(word: str) -> Flip:
 def _embedder(model: Path, network: str | None, input: str, flip: Flip, device: str) -> Embedder:
     from fedra.config.names import read_word
     from fedra.errors import ConfigError
-    from fedra.faces.recognition.recognizer import read_size
+    from fedra.faces.recognition.model_source import read_size
     from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
 
     if network is None:

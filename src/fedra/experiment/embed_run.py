@@ -108,12 +108,12 @@ def save_embeddings(embeddings: Embeddings, path: Path | str) -> None:
     claim(path.parent, path.name)
     if path.suffix == ".safetensors":
         about = {"fedra": json.dumps({"classes": embeddings.classes})}
-        write_atomically(path, safetensors.torch.save(plain, about))
+        write_atomically(path, safetensors.torch.save(plain, about), private=True)
         return
     packed = io.BytesIO()
     arrays: dict[str, Any] = {name: value.numpy() for name, value in plain.items()}
     np.savez(packed, classes=np.array(embeddings.classes, dtype=np.str_), **arrays)
-    write_atomically(path, packed.getvalue())
+    write_atomically(path, packed.getvalue(), private=True)
 
 
 def read_embeddings(path: Path | str) -> Embeddings:

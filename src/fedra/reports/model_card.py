@@ -125,7 +125,8 @@ def _limits(about: Mapping[str, Any]) -> str:
     return f"""For research on recognition, and for comparing images like those it was trained on.
 
 - Inputs must be made as in training: {_size(about)}, for faces aligned by the same five points.
-- An embedding alone decides nothing. Choose a threshold on images like yours (`fedra calibrate`), and state its error.
+- An embedding alone decides nothing. Choose a threshold on images like yours (`fedra faces calibrate`), and state its
+  error.
 - The figures above hold for the sets they name. Errors across age, sex, skin colour or cameras were not measured.
 - Embeddings of people are biometric data: do not identify anybody without their consent and a legal ground, and do not
   let the model alone decide what happens to a person."""

@@ -29,7 +29,8 @@ def write_feature(path: Path, feature: Tensor) -> None:
     if not np.isfinite(values).all():
         raise DataError(f"the feature for '{path}' holds NaN or infinity: check the network and the image behind it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, np.array([len(values), *SHAPE], dtype="<i4").tobytes() + values.tobytes())
+    header = np.array([len(values), *SHAPE], dtype="<i4")
+    write_atomically(path, header.tobytes() + values.tobytes(), private=True)
 
 
 def read_feature(path: Path) -> Tensor:

@@ -60,10 +60,22 @@ def _pixels(image: Bytes, rows: Matrix, columns: Matrix) -> Bytes:
 
 
 def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> Bytes:
-    """The face with these points (5 or 68) as a square crop of `size`, its points at the template's.
+    """One face as an upright square crop, its points at those of InsightFace's template.
 
-    A face at twice the size or more is first averaged over whole blocks of pixels: four neighbours alone would see
+    A face at twice the size or more is first averaged over whole blocks of pixels: four neighbors alone would see
     only some of its pixels.
+
+    Args:
+        image: `uint8` (H, W, 3) or (H, W).
+        points: Five landmarks (eyes, nose, corners of the mouth; the image's left first), or the 68 of iBUG.
+        size: Side of the crop in pixels.
+
+    Returns:
+        A `uint8` array (size, size, 3) or (size, size).
+
+    Example:
+        >>> align_face(image, detector(image)[0].landmarks).shape
+        (112, 112, 3)
     """
     found = five_points(points)
     matrix = similarity(found, template(size))
