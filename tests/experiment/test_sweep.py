@@ -202,3 +202,12 @@ def test_tables_as_values() -> None:
 
 def test_a_plain_run_ignores_the_grid(tmp_path: Path) -> None:
     assert len(experiment.run(read("swept.toml")).metrics) == 1
+
+
+def test_names_alone_are_swept_and_drop_the_fields_of_others() -> None:
+    Path("named.toml").write_text("[algorithm]\nname = 'fedsol'\nrho = 0.5\nscope = 'head'\nplus = ['clip']\n")
+    for word in ("algorithm=fedavg,fedsam,fedsol", "algorithm.name=fedavg,fedsam,fedsol"):
+        config, grid = read_grid("named.toml", [word])
+        found = [run.algorithm for point in expand(config, grid, 1, Path("out")) for _, run, _ in point.runs]
+        assert [one.settings for one in found] == [{}, {"rho": 0.5}, {"rho": 0.5, "scope": "head"}]
+        assert all(one.plus == ("clip",) for one in found)
