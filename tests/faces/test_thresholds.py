@@ -131,7 +131,7 @@ def test_a_rate_is_estimated_only_where_it_was_measured() -> None:
     assert found.gallery_rate([]) is None
     none = found.model_copy(update={"attained": 0.0})
     assert none.gallery_rate([1]) is None
-    assert str(Rate(0.25)) == "about 0.25"
+    assert str(Rate(0.25)) == "about 25 % (too few errors were seen for an interval)"
 
 
 def test_a_threshold_is_kept_beside_its_model(model: Path, tmp_path: Path) -> None:

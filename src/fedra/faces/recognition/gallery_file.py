@@ -66,6 +66,8 @@ class GalleryContent:
             data = path.read_bytes()
         except FileNotFoundError:
             raise DataError(f"there is no gallery '{path}': enroll somebody first") from None
+        except IsADirectoryError:
+            raise ConfigError(f"'{path}' is a folder: give a file for the gallery") from None
         return cls.parse(data, path)
 
     @classmethod

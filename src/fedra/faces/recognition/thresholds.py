@@ -33,8 +33,9 @@ class Rate:
     high: float | None = None
 
     def __str__(self) -> str:
-        ends = "" if self.low is None or self.high is None else f" (95 % interval {self.low:.2g} to {self.high:.2g})"
-        return f"about {self.value:.2g}{ends}"
+        if self.low is None or self.high is None:
+            return f"about {100 * self.value:.3g} % (too few errors were seen for an interval)"
+        return f"about {100 * self.value:.3g} % (95 % interval {100 * self.low:.3g} to {100 * self.high:.3g} %)"
 
 
 class TemplateThreshold(BaseModel):
