@@ -27,8 +27,8 @@ from fedra.cli.faces import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedra.faces.recognition.answers import IdentificationResult, PhotoIdentification
     from fedra.faces.recognition.gallery import Gallery
-    from fedra.faces.recognition.results import IdentificationResult, PhotoIdentification
 
 
 @faces_app.command(epilog="Examples: `fedra faces enroll people.gallery photos --model runs/faces` · "

@@ -21,9 +21,9 @@ from torch import Tensor
 from fedra.errors import ConfigError, DataError, nearest
 from fedra.faces.metrics import Matches, top_k
 from fedra.faces.metrics.embedding_checks import directions, lengths
+from fedra.faces.recognition.answers import Match
 from fedra.faces.recognition.gallery_index import GraphIndex
 from fedra.faces.recognition.model_source import ModelSource
-from fedra.faces.recognition.results import Match
 
 Existing = Literal["refuse", "add", "replace"]
 """What becomes of a person who is enrolled already."""
