@@ -13,10 +13,12 @@ import pytest
 from rich.console import Console
 
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.cli import face_demo
 from fedra.cli.face_demo import MARK, Scale, walk
 from fedra.errors import ConfigError
-from fedra.experiment import demo, run
+from fedra.experiment import demo
 
 SMALL = Scale(clients=2, people=4, images=3, strangers=4, strangers_images=3, staff=3, staff_images=2, rounds=1)
 
@@ -30,7 +32,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setenv("FEDRA_DATA", str(folder.parent / "data"))
         patch.setenv("COLUMNS", "400")
-        patch.setattr(run, "_curves", lambda *_: None)
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)
         patch.setattr("fedra.faces.metrics.plots.draw_worst", lambda *_: None)
         patch.setattr("fedra.faces.metrics.plots.draw_scores", lambda *_, **__: None)
         patch.setattr("fedra.faces.metrics.plots.draw_roc", lambda *_: None)

@@ -1,72 +1,80 @@
 """fedra: federated recognition with angular margins.
 
-An algorithm is a choice of parts in named slots:
+An algorithm is a choice of parts in named slots, and the same object runs everywhere:
 
-    fedra.algorithms.NAME(...)          an Algorithm; `.plus(...)` joins parts and algorithms
-    fedra.run(config)                   a run from a configuration
-    fedra.simulate(algorithm, model, clients, ...)   the same with your own module and tensors
-    fedra.losses.ArcFace(scale=64, margin=0.5)       every margin loss, for any training loop
+    fedra.run("config.toml", out="runs/a")                     a run from a configuration
+    fedra.simulate(algorithm, model, clients, test, rounds=20) the same with your own module and data
+    fedra.evaluate(model, on="lfw")                            a model by the field's protocols
+    fedra.algorithms.NAME(...)                                 an Algorithm; `.plus(...)` joins parts and algorithms
+    fedra.losses.MarginHead(fedra.losses.ArcFace(), ...)       every margin loss, for any training loop
+    fedra.faces.FaceRecognizer("runs/faces")                   from photographs to names
 """
 
 from __future__ import annotations
 
-import gc
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedra.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedra import algorithms, data, losses, models
+    from fedra import algorithms, callbacks, data, evaluation, faces, losses, models, parts
     from fedra.core.algorithm import Algorithm
-    from fedra.errors import ConfigError, DataError, FedraError, RunError
-    from fedra.experiment.run import RunResult, resume, run
+    from fedra.core.local_training import LocalTraining
+    from fedra.errors import ConfigError, DataError, FedraError, RunError, RunFailed
+    from fedra.experiment.evaluating import evaluate
+    from fedra.experiment.experiment import Experiment
+    from fedra.experiment.result import RunResult
+    from fedra.experiment.run import resume, run
     from fedra.experiment.simulate import simulate
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Algorithm",
-    "ConfigError",
-    "DataError",
-    "FedraError",
-    "RunError",
-    "RunResult",
-    "algorithms",
-    "data",
-    "losses",
-    "models",
-    "resume",
-    "run",
-    "simulate",
-]
-
 _HOMES = {
-    "Algorithm": "fedra.core.part",
+    "Algorithm": "fedra.core.algorithm",
     "ConfigError": "fedra.errors",
     "DataError": "fedra.errors",
+    "Experiment": "fedra.experiment.experiment",
     "FedraError": "fedra.errors",
+    "LocalTraining": "fedra.core.local_training",
     "RunError": "fedra.errors",
-    "RunResult": "fedra.experiment.run",
+    "RunFailed": "fedra.errors",
+    "RunResult": "fedra.experiment.result",
+    "algorithms": "fedra.algorithms",
+    "callbacks": "fedra.callbacks",
+    "data": "fedra.data",
+    "evaluate": "fedra.experiment.evaluating",
+    "evaluation": "fedra.evaluation",
+    "faces": "fedra.faces",
+    "losses": "fedra.losses",
+    "models": "fedra.models",
+    "parts": "fedra.parts",
     "resume": "fedra.experiment.run",
     "run": "fedra.experiment.run",
     "simulate": "fedra.experiment.simulate",
 }
 
+__all__ = [
+    "Algorithm",
+    "ConfigError",
+    "DataError",
+    "Experiment",
+    "FedraError",
+    "LocalTraining",
+    "RunError",
+    "RunFailed",
+    "RunResult",
+    "algorithms",
+    "callbacks",
+    "data",
+    "evaluate",
+    "evaluation",
+    "faces",
+    "losses",
+    "models",
+    "parts",
+    "resume",
+    "run",
+    "simulate",
+]
 
-def _imported(module: str) -> Any:
-    """The module. Its import makes many objects that stay: a search for garbage among torch's would be in vain."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return importlib.import_module(module)
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use, so that `import fedra` and `fedra --help` do not wait for torch."""
-    if name in _HOMES:
-        return getattr(_imported(_HOMES[name]), name)
-    if name in __all__:
-        return _imported(f"fedra.{name}")
-    raise AttributeError(f"module 'fedra' has no attribute '{name}'")
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

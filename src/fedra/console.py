@@ -72,6 +72,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def console_for(console: Console | None) -> Console | None:
+    """The console that was given, else the standard error where a person looks at it."""
+    if console is not None:
+        return console
+    found = Console(stderr=True)
+    return found if found.is_terminal or found.is_jupyter else None
+
+
 def tell(console: Console | None, line: str | None) -> None:
     """Print a line, if there is one and somebody looks."""
     if console is not None and line is not None:

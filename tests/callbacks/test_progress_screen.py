@@ -12,8 +12,8 @@ from rich.console import Console
 import fedra
 import tiny
 from fedra.algorithms import fedavg
-from fedra.callbacks.callback import Report
-from fedra.callbacks.screen import Bar, Lines, Silent, screen
+from fedra.callbacks.callback import RoundReport
+from fedra.callbacks.screen import Bar, Lines
 from fedra.console import duration
 from fedra.experiment import run as experiment
 
@@ -60,8 +60,8 @@ def test_a_run_without_a_test_set(terminal: bool) -> None:
     assert [line["accuracy"] for line in result.metrics] == [None, None]
 
 
-def report(round: int) -> Report:
-    return Report({"round": round, "accuracy": None, "train_loss": 1.0}, [], 10)
+def report(round: int) -> RoundReport:
+    return RoundReport({"round": round, "accuracy": None, "train_loss": 1.0}, [], 10)
 
 
 def test_lines_do_not_flood_a_log() -> None:
@@ -79,7 +79,7 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
     lines.round(report(8))
     assert "round 8/10" in text.getvalue()
     bar = Bar(Console(file=io.StringIO(), force_terminal=True), "name", 10, 7, 4)
-    with bar:
+    try:
         for _ in range(4):
             bar.client()
         assert 7 < bar._progress.tasks[0].completed < 8
@@ -90,6 +90,8 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
         assert bar._progress.tasks[0].completed == 8
         bar.client()
         assert 9 < bar._progress.tasks[0].completed < 10
+    finally:
+        bar.stop()
 
 
 def test_a_long_round_is_told_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +112,9 @@ def test_a_long_round_is_told_before_its_end(monkeypatch: pytest.MonkeyPatch) ->
     assert text.getvalue().splitlines()[-1].startswith("name  round 3/4  12% of it")
 
 
-def test_nobody_looks() -> None:
-    assert isinstance(screen(None, "name", 3, 0, 1), Silent)
+def test_silent_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    fedra.run(tiny.table(rounds=2))
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "0 s"), (59, "59 s"), (90, "1.5 min"), (5400, "1.5 h")])

@@ -16,7 +16,7 @@ import tiny
 from fedra.config import reading as config
 from fedra.core.job import Job
 from fedra.experiment import build
-from fedra.experiment.run import Interrupted
+from fedra.experiment.execution import Interrupted
 from fedra.runners import Choice
 
 POOL = Choice("processes", "it was wanted", {"workers": 2, "threads": 1})

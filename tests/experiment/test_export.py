@@ -15,9 +15,11 @@ import torch
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.core.model import Model
 from fedra.errors import ConfigError, FedraError
-from fedra.experiment import export, run
+from fedra.experiment import export
 from fedra.experiment.export import Deployed, export_run
 from fedra.models import MODELS, build
 from fedra.storage.trained_model import TrainedModel, embedder_of_run
@@ -50,7 +52,7 @@ LIKE |= {"sphere64": "sphere20"}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = tiny.table(data=DATA, model=MODEL, rounds=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_curves", lambda *_: None)
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)
         fedra.run(table, out=tmp_path_factory.mktemp("run") / "first")
     return tmp_path_factory.getbasetemp() / "run0" / "first"
 

@@ -31,6 +31,7 @@ from fedra.experiment.cohort import Expected, FaultRule, refusals
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
 from fedra.storage.checkpoint import load_model
+from fedra.storage.state import State
 from tiny import mistake
 
 pytestmark = pytest.mark.usefixtures("without_curves")
@@ -127,7 +128,7 @@ class Meddling(SequentialRunner):
 
 def test_a_wrong_shape_is_refused() -> None:
     built = build(read(tiny.TINY))
-    state = plan.State.fresh(built.job)
+    state = State.fresh(built.job)
     report = next(iter(training.rounds(built.job, Meddling(built.job, 1), plan.Plan(1), state)))
     refused = {line["client"]: line["dropped"] for line in report.clients if "dropped" in line}
     assert refused == {1: "sent 'head.bias' with shape (5,) instead of (4,)"}
@@ -158,7 +159,13 @@ def test_a_wrong_shape_is_refused() -> None:
 )
 def test_refusals(change: dict[str, Any], told: str | None) -> None:
     good = Upload(
-        {"head": torch.ones(2)}, {"mean": torch.ones(1)}, 5, 1, 1.0, {"part": {"c": torch.ones(1)}}, {"train_loss": 1.0}
+        delta={"head": torch.ones(2)},
+        buffers={"mean": torch.ones(1)},
+        examples=5,
+        steps=1,
+        effective_steps=1.0,
+        extras={"part": {"c": torch.ones(1)}},
+        figures={"train_loss": 1.0},
     )
     expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
     assert refusals(Uploads.of(replace(good, **change)), expected) == [told]
@@ -180,7 +187,7 @@ def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str],
         (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
     )
     assert "has failed: nothing is left to resume" in mistake(capsys, "run", "--resume", out)
-    assert "has failed; --force replaces it" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
+    assert "has failed: choose another folder" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
 
 
 def test_a_diverging_server_is_told_apart() -> None:

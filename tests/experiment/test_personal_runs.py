@@ -13,6 +13,7 @@ from rich.console import Console
 import fedra
 import tiny
 from fedra.errors import ConfigError
+from fedra.experiment import experiment as own
 from fedra.experiment import run as experiment
 
 TUNED = {"name": "fedavg", "plus": [{"name": "fine-tune", "epochs": [1, 3]}]}
@@ -81,13 +82,13 @@ def test_local_training_alone_leaves_the_global_model_at_its_start() -> None:
 def test_a_data_set_without_tests_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    built = experiment.build
+    built = own.build
 
-    def untested(config: Any) -> Any:
-        found = built(config)
+    def untested(config: Any, **rest: Any) -> Any:
+        found = built(config, **rest)
         return replace(found, job=replace(found.job, test=None))
 
-    monkeypatch.setattr(experiment, "build", untested)
+    monkeypatch.setattr(own, "build", untested)
     summary, told = run(algorithm=TUNED)
     assert "personalised_accuracy" not in summary
     assert "clients' own models are not tested: the data set has no test examples" in told

@@ -15,6 +15,8 @@ import torch
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.config.reading import read, write
 from fedra.config.resolve import mark_weights
 from fedra.core.batches import Examples
@@ -22,10 +24,9 @@ from fedra.core.evaluate import embed
 from fedra.core.model import Model, Weights
 from fedra.core.round import init_server
 from fedra.errors import ConfigError, DataError, RunFailed
-from fedra.experiment import run
 from fedra.experiment.build import build
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.run import RunResult
+from fedra.experiment.result import RunResult
 from fedra.faces.metrics import ClientScores, enrolled_scores
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.trained_model import embedder_of_run
@@ -38,14 +39,15 @@ FACES = {
     "test_identities": 0,
     "test_fraction": 0.5,
 }
-MODEL = {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "fixed"}
+# Its embeddings stay apart: without statistics of its own, or at a higher rate, the tiny network collapses.
+MODEL = {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "group"}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _own_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDRA_DATA", str(tmp_path_factory.getbasetemp() / "recognised-data"))
-        patch.setattr(run, "_curves", lambda *_: None)  # drawing is most of a tiny run's time
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)  # drawing is most of a tiny run's time
         yield
 
 
@@ -70,7 +72,7 @@ def config(**sections: Any) -> dict[str, Any]:
             "algorithm": {"name": "fedfs"},
             "cohort": {"fraction": 0.6},
             "evaluation": {"protocol": "clients"},
-            "local": {"epochs": 1, "batch": 4, "lr": 0.5},
+            "local": {"epochs": 1, "batch": 4, "lr": 0.0005},
             "runner": {"name": "sequential"},
         }
         | sections
@@ -133,7 +135,7 @@ def test_a_client_scores_by_the_model_it_trained_last(finished: RunResult) -> No
     took_part = 0
     for device in built.judge.devices:
         last = state.memory.get(device.client).get("keep-last")
-        weights = state.server.weights if last is None else Weights(last["params"], last["buffers"])
+        weights = state.server.weights if last is None else Weights(last["params"], last.get("buffers", {}))
         took_part += last is not None
         model: Model = built.job.model
         rows = Examples(known.inputs[device.rows], known.targets[device.rows], built.job.clients[0].transform)

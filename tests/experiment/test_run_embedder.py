@@ -13,9 +13,10 @@ from torch import Tensor
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.data import load, transform_for
 from fedra.errors import ConfigError, DataError, RunError
-from fedra.experiment import run
 from fedra.models import build
 from fedra.storage.checkpoint import load_model
 from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
@@ -32,7 +33,7 @@ def config(**sections: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> fedra.RunResult:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_curves", lambda *_: None)
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)
         return fedra.run(config(), out=tmp_path_factory.mktemp("run") / "first")
 
 

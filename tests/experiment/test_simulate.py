@@ -155,6 +155,13 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(weights(1), weights(2))
 
 
+class Softmax(Classifier):
+    """A module whose output is not a layer's."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs).softmax(dim=1)
+
+
 GOOD = pairs()
 INPUTS, TARGETS = GOOD[0]
 
@@ -162,17 +169,38 @@ INPUTS, TARGETS = GOOD[0]
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"clients": []}, "there are no clients to train on"),
-        ({"clients": [GOOD[0], (INPUTS, TARGETS + 1)]}, r"client 1 has labels outside 0\.\.2"),
-        ({"clients": [GOOD[0], (INPUTS, TARGETS - 3)]}, r"client 1 has labels outside 0\.\.2"),
-        ({"test": (INPUTS, TARGETS + 1)}, r"the test set has labels outside 0\.\.2"),
-        ({"clients": [GOOD[0], (INPUTS[:0], TARGETS[:0])]}, "client 1 has 0 inputs and 0 targets"),
-        ({"clients": [GOOD[0], TensorDataset(INPUTS[:0], TARGETS[:0])]}, "client 1 holds no examples"),
-        ({"clients": [(INPUTS, TARGETS[1:])]}, "client 0 has 7 inputs and 6 targets"),
-        ({"clients": [(INPUTS, TARGETS.double())]}, "client 0 has targets of type torch.float64"),
-        ({"clients": [(INPUTS, F.one_hot(TARGETS))]}, "client 0 has targets of type"),
+        ({"clients": []}, "clients must hold at least one client, got none"),
+        (
+            {"clients": [GOOD[0], (INPUTS, TARGETS + 1)]},
+            "labels must be 0 to 2, the classes of the model's head, and client 1 has",
+        ),
+        (
+            {"clients": [GOOD[0], (INPUTS, TARGETS - 3)]},
+            "labels must be 0 to 2, the classes of the model's head, and client 1 has",
+        ),
+        ({"test": (INPUTS, TARGETS + 1)}, "labels must be 0 to 2, .* and the test set has 3"),
+        (
+            {"clients": [GOOD[0], (INPUTS[:0], TARGETS[:0])]},
+            "client 1 must have as many inputs as targets, and at least one, got 0 and 0",
+        ),
+        (
+            {"clients": [GOOD[0], TensorDataset(INPUTS[:0], TARGETS[:0])]},
+            "client 1 must have as many inputs as targets, and at least one",
+        ),
+        (
+            {"clients": [(INPUTS, TARGETS[1:])]},
+            "client 0 must have as many inputs as targets, and at least one, got 7 and 6",
+        ),
+        (
+            {"clients": [(INPUTS, TARGETS.double())]},
+            "client 0 must have a vector of class numbers .* got torch.float64",
+        ),
+        ({"clients": [(INPUTS, F.one_hot(TARGETS))]}, "client 0 must have a vector of class numbers"),
         ({"clients": [(INPUTS[:, :2], TARGETS)]}, r"cannot read client 0's inputs, torch.float64 of shape \(2,\) each"),
-        ({"model": Classifier()}, "has no 'body' and 'head'.*named_head"),
+        ({"model": Softmax()}, "must end with a layer that has weights, .*named_head"),
+        ({"clients": [iter(GOOD)]}, "client 0 must be a pair .*, a map-style Dataset or a DataLoader"),
+        ({"optimizer": "lbfgs"}, "cannot use local.optimizer = 'lbfgs'"),
+        ({"diagnostics": ["angles"]}, "has no key 'diagnostics.angles'"),
         ({"rounds": 0}, "cannot use rounds = 0"),
         ({"epochs": 0}, "cannot use local.epochs = 0"),
         ({"batch": -1}, "cannot use local.batch = -1"),

@@ -14,7 +14,7 @@ import torch
 
 import toy
 from fedra.algorithms import moon
-from fedra.callbacks.callback import Report
+from fedra.callbacks.callback import RoundReport
 from fedra.core.job import Job
 from fedra.experiment.plan import Plan
 from fedra.experiment.rounds import rounds
@@ -38,12 +38,12 @@ def pool(job: Job) -> Iterator[ProcessRunner]:
     runner.close()
 
 
-def told(job: Job, runner: Runner, plan: Plan) -> tuple[State, list[Report]]:
+def told(job: Job, runner: Runner, plan: Plan) -> tuple[State, list[RoundReport]]:
     state = State.fresh(job)
     return state, list(rounds(job, runner, plan, state))
 
 
-def figures(reports: list[Report]) -> list[dict[str, Any]]:
+def figures(reports: list[RoundReport]) -> list[dict[str, Any]]:
     return [{name: value for name, value in report.metrics.items() if name != "seconds"} for report in reports]
 
 
@@ -111,7 +111,7 @@ def test_a_round_is_not_lost_with_the_next(job: Job, pool: ProcessRunner, error:
             yield result
 
     pool.train = broken  # type: ignore[method-assign, assignment]
-    state, found = State.fresh(job), list[Report]()
+    state, found = State.fresh(job), list[RoundReport]()
     with pytest.raises(error, match="enough"):
         found.extend(rounds(job, pool, Plan(4), state))
     assert figures(found) == figures(wanted[:2])

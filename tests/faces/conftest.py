@@ -9,8 +9,9 @@ import pytest
 
 import fedra
 import tiny
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.data.decoding import Bytes
-from fedra.experiment import run
 from fedra.faces import Detection, FaceRecognizer, KnownPoints, ModelSource, photographs_in, read_photograph
 from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
 
@@ -50,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     folder = tmp_path_factory.mktemp("model") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_curves", lambda *_: None)
+        patch.setattr(Curves, "on_run_end", Callback.on_run_end)
         fedra.run(config, out=folder)
     return folder
 

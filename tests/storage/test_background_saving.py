@@ -18,6 +18,8 @@ import fedra
 import tiny
 import toy
 from fedra.algorithms import ENTRIES
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
 from fedra.core.tree import flatten
 from fedra.experiment import run as experiment
 from fedra.storage import checkpoint as saving
@@ -119,7 +121,7 @@ def test_a_full_disk_is_one_sentence(
     assert told == "a file or the disk cannot be used: No space left on device"
     monkeypatch.undo()
     assert not (tmp_path / "out" / "summary.json").exists()
-    monkeypatch.setattr(experiment, "_curves", lambda *_: None)
+    monkeypatch.setattr(Curves, "on_run_end", Callback.on_run_end)
     experiment.resume(tmp_path / "out")
     fedra.run(tiny.table(algorithm={"name": "moon"}), out=tmp_path / "whole")
     assert tiny.record(tmp_path / "out") == tiny.record(tmp_path / "whole")

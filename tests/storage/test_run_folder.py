@@ -19,7 +19,8 @@ from fedra.storage.run_folder import RunFolder
 ROUND = ["round", "accuracy", "loss", "train_loss", "clients", "dropped", "bytes_up", "bytes_down", "seconds"]
 CLIENT = {"round", "client", "examples", "steps", "train_loss", "update_norm", "bytes_up"}
 SUMMARY = {
-    "status", "algorithm", "final_accuracy", "best_accuracy", "rounds", "seconds", "parameters", "clients",
+    "status", "algorithm", "final_accuracy", "best_accuracy", "best_round", "best_by", "rounds", "seconds",
+    "parameters", "clients",
     "bytes_up", "bytes_down", "buffers", "runner", "protocol", "seeds", "versions",
 }  # fmt: skip
 PARAMETERS = 6 * 8 + 8 + 8 * 4 + 4
@@ -35,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_files(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {
         "config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors",
-        "checkpoint", "curves.svg",
+        "checkpoint", "curves.svg", ".fedra",
     }  # fmt: skip
     assert not [path for path in finished.rglob("*") if path.suffix == ".tmp"]
     assert ElementTree.parse(finished / "curves.svg").getroot().tag.endswith("svg")
@@ -126,19 +127,53 @@ def test_a_run_is_replaced_only_by_force_and_then_wholly(tmp_path: Path) -> None
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard" / "old").touch()
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="is finished; --force replaces it"):
+    with pytest.raises(ConfigError, match="is finished: choose another folder, or replace the run with --force"):
         fedra.run(config, out=tmp_path)
     fedra.run(tiny.table(rounds=1), out=tmp_path, force=True)
     assert len(tiny.metrics(tmp_path)) == 1
     assert not list((tmp_path / "checkpoint").rglob("clients/*"))
-    assert not (tmp_path / "tensorboard").exists()
+    assert (tmp_path / "tensorboard" / "old").exists()  # not fedra's
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+MINE = ("model.safetensors", "summary.json", "curves.svg", "eval-mine.json", "checkpoint/epoch-90.pt", "notes.txt")
+
+
+@pytest.mark.parametrize("name", MINE)
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_with_files_of_the_users_own_is_refused(tmp_path: Path, name: str, force: bool) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match=r"must be empty or hold a run, and .* choose another"):
+        fedra.run(tiny.table(), out=tmp_path, force=force)
+    assert (tmp_path / name).read_text() == "mine"
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / name}
+
+
+@pytest.mark.parametrize(
+    "name", ["eval-mine.json", "recognition.svg", "checkpoint/epoch-90.pt", "embeddings-test.safetensors"]
+)
+def test_force_removes_only_what_fedra_wrote(tmp_path: Path, name: str) -> None:
+    fedra.run(tiny.table(rounds=2), out=tmp_path)
+    (tmp_path / name).write_text("mine")
+    fedra.run(tiny.table(rounds=1), out=tmp_path, force=True)
+    assert (tmp_path / name).read_text() == "mine"
+    assert len(tiny.metrics(tmp_path)) == 1
+
+
+def test_a_list_that_points_outside_of_the_folder_removes_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("mine")
+    fedra.run(tiny.table(rounds=1), out=tmp_path / "run")
+    with open(tmp_path / "run" / ".fedra", "a") as file:
+        file.write("../other\n")
+    fedra.run(tiny.table(rounds=1), out=tmp_path / "run", force=True)
+    assert (tmp_path / "other").read_text() == "mine"
 
 
 def test_a_run_that_was_begun_is_told_apart(tmp_path: Path) -> None:
     fedra.run(tiny.table(), out=tmp_path)
     (tmp_path / "summary.json").unlink()
-    with pytest.raises(ConfigError, match="was begun: continue it with --resume"):
+    with pytest.raises(ConfigError, match="was begun and can be continued"):
         fedra.run(tiny.table(), out=tmp_path)
     with pytest.raises(RunError, match="is not finished: continue it with --resume"):
         RunFolder(tmp_path).summary()
@@ -180,5 +215,5 @@ def test_tensorboard_events(tmp_path: Path) -> None:
 def test_tensorboard_needs_a_folder() -> None:
     if importlib.util.find_spec("tensorboard") is None:
         pytest.skip("the extra 'tensorboard' is not installed")
-    with pytest.raises(ConfigError, match="needs a folder to write to: give --out"):
+    with pytest.raises(ConfigError, match="needs a folder, because the run has none"):
         fedra.run(tiny.table(log={"tensorboard": True}))

@@ -1,1 +1,30 @@
-"""What happens alongside training."""
+"""What happens alongside training: progress, records, early stopping, TensorBoard, CSV, and your own.
+
+A callback is an object with any of the hooks of `Callback`; give a list of them to `fedra.run`, `fedra.resume`,
+`fedra.simulate` or `Experiment.run`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedra.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedra.callbacks.callback import Callback, RoundReport, RunContext
+    from fedra.callbacks.csv_log import CSVLog
+    from fedra.callbacks.early_stopping import EarlyStopping
+    from fedra.callbacks.tensorboard import TensorBoard
+
+__all__ = ["CSVLog", "Callback", "EarlyStopping", "RoundReport", "RunContext", "TensorBoard"]
+
+_HOMES = {
+    "CSVLog": "fedra.callbacks.csv_log",
+    "Callback": "fedra.callbacks.callback",
+    "EarlyStopping": "fedra.callbacks.early_stopping",
+    "RoundReport": "fedra.callbacks.callback",
+    "RunContext": "fedra.callbacks.callback",
+    "TensorBoard": "fedra.callbacks.tensorboard",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

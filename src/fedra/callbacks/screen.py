@@ -4,44 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedra.callbacks.callback import Report
+from fedra.callbacks.callback import Callback, RoundReport, RunContext
 from fedra.console import LINE_SECONDS, duration, tell
+from fedra.evaluation.results import collapse_in
+from fedra.faces.metrics.collapse import collapse_warning
 
 QUIET_SECONDS = 10.0
 """After so long without a line, one tells how much of the round is done."""
-
-
-class Screen(Protocol):
-    """Somebody who is told of clients and rounds as they finish."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def client(self) -> None: ...
-
-    def round(self, report: Report) -> None: ...
-
-
-class Silent:
-    """Tells nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def client(self) -> None:
-        return None
-
-    def round(self, report: Report) -> None:
-        return None
 
 
 class Position:
@@ -86,11 +61,10 @@ class Bar:
             title, total=rounds, completed=done, round=done, rounds=rounds, accuracy="", rate=""
         )
 
-    def __enter__(self) -> Self:
         self._progress.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Leave the bar as it is."""
         self._progress.stop()
 
     def client(self) -> None:
@@ -99,15 +73,15 @@ class Bar:
         done = self._position.done
         self._progress.update(self._task, completed=done + 0.95 * (self._position.rounds - done))
 
-    def round(self, report: Report) -> None:
+    def round(self, report: RoundReport) -> None:
         self._position.round(done := report.metrics["round"])
         changes: dict[str, Any] = {"completed": done, "round": done, "rate": self._rate.text(report)}
-        if report.metrics["accuracy"] is not None:
-            changes["accuracy"] = f"accuracy {report.metrics['accuracy']:.2%}"
+        if shown := _accuracy(report.metrics):
+            changes["accuracy"] = shown
         self._progress.update(self._task, **changes)
 
 
-class Lines(Silent):
+class Lines:
     """A plain line now and then, for logs and pipes."""
 
     def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int = 1) -> None:
@@ -115,6 +89,9 @@ class Lines(Silent):
         self._started, self._begun, self._last = time.monotonic(), done, 0.0
         self._position = Position(done, rounds, cohort)
         self._rate = Rate()
+
+    def stop(self) -> None:
+        """Lines need no end."""
 
     def client(self) -> None:
         """A long round is told before its end."""
@@ -131,7 +108,7 @@ class Lines(Silent):
             soft_wrap=True,
         )
 
-    def round(self, report: Report) -> None:
+    def round(self, report: RoundReport) -> None:
         now, number = time.monotonic(), report.metrics["round"]
         self._position.round(number)
         rate = self._rate.text(report)
@@ -139,14 +116,20 @@ class Lines(Silent):
             return
         self._last = now
         left = (now - self._started) / (number - self._begun) * (self._rounds - number)
-        accuracy = report.metrics["accuracy"]
-        shown = "" if accuracy is None else f"  accuracy {accuracy:.2%}"
+        shown = _accuracy(report.metrics)
         self._console.print(
-            f"{self._title}  round {number}/{self._rounds}{shown}  train loss {report.metrics['train_loss']:.4f}"
-            f"  {rate}  {duration(left)} left",
+            f"{self._title}  round {number}/{self._rounds}{shown and f'  {shown}'}"
+            f"  train loss {report.metrics['train_loss']:.4f}  {rate}  {duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _accuracy(metrics: Mapping[str, Any]) -> str:
+    """What a round's test found, in two words; nothing where there was none."""
+    if "collapsed" in metrics:
+        return "embeddings collapsed"
+    return "" if metrics["accuracy"] is None else f"accuracy {metrics['accuracy']:.2%}"
 
 
 class Rate:
@@ -155,18 +138,38 @@ class Rate:
     def __init__(self) -> None:
         self._started, self._examples = time.monotonic(), 0
 
-    def text(self, report: Report) -> str:
+    def text(self, report: RoundReport) -> str:
         self._examples += report.examples
         return f"{self._examples / max(time.monotonic() - self._started, 1e-9):,.0f} examples/s"
 
 
-def screen(console: Console | None, title: str, rounds: int, done: int, cohort: int) -> Screen:
-    """A bar where there is a terminal, lines where there is not, nothing where nobody looks."""
-    if console is None:
-        return Silent()
-    if console.is_terminal:
-        return Bar(console, title, rounds, done, cohort)
-    return Lines(console, title, rounds, done, cohort)
+class Screen(Callback):
+    """Progress on the run's console: a bar where it is a terminal, lines where it is not."""
+
+    def __init__(self) -> None:
+        self._shown: Bar | Lines | None = None
+
+    def on_run_start(self, run: RunContext) -> None:
+        if run.console is not None:
+            kind = Bar if run.console.is_terminal else Lines
+            self._shown = kind(run.console, run.title, run.rounds, run.round, run.ticks)
+
+    def on_progress(self, run: RunContext) -> None:
+        if self._shown is not None:
+            self._shown.client()
+
+    def on_round_end(self, run: RunContext, report: RoundReport) -> None:
+        if self._shown is not None:
+            self._shown.round(report)
+        warn_of_restarts(run.console, report.clients)
+        warn_of_collapse(run.console, run.metrics)
+
+    def on_training_end(self, run: RunContext) -> None:
+        if self._shown is not None:
+            self._shown.stop()
+
+    def on_run_end(self, run: RunContext, summary: dict[str, Any]) -> None:
+        self.on_training_end(run)
 
 
 def warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> None:
@@ -174,3 +177,10 @@ def warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> No
     for line in lines:
         if "restarted" in line:
             tell(console, f"warning: client {line['client']} starts again from the global model: {line['restarted']}")
+
+
+def warn_of_collapse(console: Console | None, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Tell that the last round's embeddings have collapsed, where those of the test before had not."""
+    reason = metrics[-1].get("collapsed")
+    if reason is not None and collapse_in(metrics[:-1]) is None:
+        tell(console, f"round {metrics[-1]['round']}: {collapse_warning(reason)}")

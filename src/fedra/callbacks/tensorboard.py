@@ -1,42 +1,48 @@
-"""TensorBoard events, for those who have the extra."""
+"""TensorBoard events (the extra `tensorboard`)."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from pathlib import Path
+from typing import Any
 
-from fedra.callbacks.callback import Report
+from fedra.callbacks.callback import Callback, RoundReport, RunContext
 from fedra.errors import ConfigError
-from fedra.storage.run_folder import RunFolder
+from fedra.storage.claims import claim
 
 
-class Events:
-    """Writes each round's numbers as scalars into the run's folder when switched on."""
+class TensorBoard(Callback):
+    """Write each round's numbers as scalars.
 
-    def __init__(self, folder: RunFolder | None, wanted: bool, done: int = 0) -> None:
+    Args:
+        folder: Where the events go; by default `tensorboard` in the run's folder.
+
+    Example:
+        >>> fedra.run("c.toml", out="runs/a", callbacks=[TensorBoard()])
+    """
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        self._given = None if folder is None else Path(folder)
         self._writer: Any = None
-        if not wanted:
-            return
-        if folder is None:
-            raise ConfigError("log.tensorboard needs a folder to write to: give --out")
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise ConfigError(
-                "log.tensorboard needs the package tensorboard: pip install 'fedra[tensorboard]'"
-            ) from None
+            raise ConfigError("TensorBoard events need the extra 'tensorboard': pip install tensorboard") from None
+        self._make = SummaryWriter
+
+    def on_run_start(self, run: RunContext) -> None:
+        if self._given is None and run.folder is None:
+            raise ConfigError("TensorBoard needs a folder, because the run has none: give TensorBoard('logs') or out")
+        folder = self._given or run.folder / "tensorboard"  # type: ignore[operator]
         # A resumed run hides what a killed one had written after its last checkpoint.
-        self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
+        self._writer = self._make(str(folder), purge_step=run.round + 1)
+        if run.folder is not None and self._given is None:
+            claim(run.folder, *(str(path.relative_to(run.folder)) for path in folder.glob("events.*")))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def write(self, report: Report) -> None:
-        if self._writer is None:
-            return
+    def on_round_end(self, run: RunContext, report: RoundReport) -> None:
         for name, value in report.metrics.items():
             if name != "round" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, report.metrics["round"])
+
+    def on_run_end(self, run: RunContext, summary: dict[str, Any]) -> None:
+        if self._writer is not None:
+            self._writer.close()

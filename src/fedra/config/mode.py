@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedra.config.schema import CohortSection, Config, DiagnosticsSection, FaultsSection
+from fedra.config.schema import OBJECT, CohortSection, Config, DiagnosticsSection, FaultsSection
 
-NAME = "centralised"
+NAME = "centralized"
 
 
 def is_centralized(config: Config) -> bool:
@@ -16,7 +16,7 @@ def is_centralized(config: Config) -> bool:
 
 def title(config: Config) -> str:
     """What a run is called in tables and curves: its algorithm, unless it is centralised."""
-    name = config.algorithm.name
+    name = config.algorithm.settings["label"] if config.algorithm.name == OBJECT else config.algorithm.name
     if not is_centralized(config):
         return name
     return NAME if name == "fedavg" else f"{NAME} ({name})"

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from fedra.callbacks.callback import Report
-from fedra.core import tree
+from fedra.callbacks.callback import RoundReport
 from fedra.core.job import Job
 from fedra.core.round import Fold, broadcast
 from fedra.core.tree import Tree
@@ -60,7 +59,7 @@ class Tested:
     trained: TrainedRound
     trial: Trial
 
-    def report(self, job: Job, plan: Plan) -> Report:
+    def report(self, job: Job, plan: Plan) -> RoundReport:
         """The finished round, once its test is over."""
         waited = time.perf_counter()
         verdict = self.trial.verdict()
@@ -69,7 +68,11 @@ class Tested:
         for observer in plan.observers:
             metrics |= observer.round(self.trained.server, verdict.counts)
         metrics["seconds"] = round(self.trained.seconds + time.perf_counter() - waited, 4)
-        return Report(metrics, self.trained.lines, self.trained.examples)
+        return RoundReport(metrics, self.trained.lines, self.trained.examples)
+
+
+def ignore(_: object) -> None:
+    """What is called where nothing listens."""
 
 
 def rounds(
@@ -77,18 +80,20 @@ def rounds(
     runner: Runner,
     plan: Plan,
     state: State,
-    on_client: Callable[[], None] = lambda: None,
+    on_round: Callable[[int], None] = ignore,
+    on_client: Callable[[dict[str, Any]], None] = ignore,
     held: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Iterator[Report]:
+) -> Iterator[RoundReport]:
     """Train from `state` to the plan's last round; `state` is moved on after each round.
 
-    `held` is entered before that and left when the next round is asked for: no signal should come between. A test that
-    the runner can do beside the next round's training goes on meanwhile: its round is told, and `state` moved on, when
-    that training is over.
+    `on_round` receives the number of every round that begins, from 1 on; `on_client` the line of every client that is
+    done. `held` is entered before `state` moves on and left when the next round is asked for: no signal should come
+    between. A test that the runner can do alongside the next round's training goes on meanwhile: its round is yielded,
+    and `state` moved on, when that training is over.
     """
     expected = Expected.of(job, state.server)
 
-    def ended(tested: Tested) -> Iterator[Report]:
+    def ended(tested: Tested) -> Iterator[RoundReport]:
         report = tested.report(job, plan)
         with held():
             state.advance(tested.trained.server, tested.trained.memory)
@@ -100,6 +105,7 @@ def rounds(
         trained = None
         try:
             if start.round < plan.rounds:
+                on_round(start.round + 1)
                 trained = _train(job, runner, plan, start, expected, on_client)
         except (Exception, KeyboardInterrupt):
             if before is not None:  # the round before is whole: it must not be lost with this one
@@ -130,7 +136,7 @@ def _begin_test(job: Job, runner: Runner, plan: Plan, round: int, server: Server
 
 
 def _train(
-    job: Job, runner: Runner, plan: Plan, start: Start, expected: Expected, on_client: Callable[[], None]
+    job: Job, runner: Runner, plan: Plan, start: Start, expected: Expected, on_client: Callable[[dict[str, Any]], None]
 ) -> TrainedRound:
     """One round, repeated with another cohort while too few clients answer. Nothing is kept of a failed try."""
     began = time.perf_counter()
@@ -145,7 +151,7 @@ def _train(
         received = broadcast(job.algorithm, start.server)
         for observer in plan.observers:
             observer.begin()
-        common = job.algorithm.sharing.common(start.server.weights)
+        common = job.common(start.server.weights)
         start.memories.expect([*present, *_coming(job, plan, start)])
         results = runner.train(start.round, common, received, present, partial(_remembered, job, start))
         for some in results:
@@ -153,15 +159,15 @@ def _train(
             taken = [place for place, reason in enumerate(reasons) if reason is None]
             told = _figures(some.uploads)
             for place, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
-                on_client()
                 lines.append(_line(job, start.round, client, attempt, reason, told[place]))
                 for observer in plan.observers if reason is None else ():
                     lines[-1] |= observer.upload(client, some.uploads[place], start.server)
+                on_client(lines[-1])
             if taken:
                 fold.add_stack(job.addressed([some.clients[place] for place in taken], some.uploads.picked(taken)))
             remembered = {some.clients[place]: some.memories[place] for place in taken if some.memories[place]}
             memory |= {client: start.memories.pack(one) for client, one in remembered.items()}
-            examples += sum(some.uploads.examples[place] for place in taken) * job.local.schedule.epochs
+            examples += sum(some.uploads.examples[place] for place in taken) * job.local.epochs
         note_losses(lines, start.memories.losses())
         if plan.faults.enough(fold.uploads, len(cohort)):
             server = fold.finish(start.server, job.population)
@@ -214,11 +220,8 @@ def _figures(uploads: Uploads) -> list[dict[str, Any]]:
 def _metrics(job: Job, start: Start, verdict: Verdict, lines: list[dict[str, Any]]) -> dict[str, Any]:
     taken = [line for line in lines if "dropped" not in line]
     examples = sum(line["examples"] for line in taken)
-    sent, received = job.algorithm.sharing.travelling(start.server.weights), broadcast(job.algorithm, start.server)
-    down = sum(tree.size_in_bytes(part) for part in (sent.params, sent.buffers, received)) * len(lines)
-    if job.owners is not None:
-        owned = {n: v for n, v in start.server.weights.params.items() if job.algorithm.sharing.is_returned(n)}
-        down += tree.size_in_bytes(owned) // job.classes * sum(job.classes_of(line["client"]) for line in lines)
+    received = broadcast(job.algorithm, start.server)
+    down = job.bytes_down(start.server.weights, received, [line["client"] for line in lines])
     return {
         "round": start.round + 1,
         **verdict.figures,

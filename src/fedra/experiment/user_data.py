@@ -1,49 +1,138 @@
-"""People's own tensors and data sets, checked before anything is trained on them."""
+"""A user's own tensors, arrays and data sets as the core's examples, checked before anything is trained on them."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
-from fedra.core.batches import Examples
-from fedra.core.model import Model
+from fedra.core.batches import AsIs, Examples
+from fedra.core.batches import Transform as Preparing
+from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError
 
-Pair = tuple[Tensor, Tensor]
+Batches = Callable[[Tensor], Tensor]
+"""A function from a batch of inputs to a batch of inputs, such as an augmentation."""
+
+Client = tuple[Any, Any] | tuple[Any, Any, Batches] | TorchDataset[Any] | DataLoader[Any]
+"""A pair (inputs, targets), the pair with a transform, a map-style data set, or a loader of one."""
+
+FIXED_SEED = 0
+"""For passes that only look: a random data set shows them the same example every time."""
 
 
-@torch.no_grad()
-def classes_of(model: Model, inputs: Tensor) -> int:
-    """The number of classes: the width of the logits on some of the first client's inputs."""
+@dataclass(frozen=True)
+class Function:
+    """A user's function on batches. What it draws comes from the client's own stream, for every batch anew."""
+
+    function: Batches
+    deterministic: bool = False
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        with seeded(FIXED_SEED):
+            return self.function(inputs)
+
+    def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        with seeded(_drawn(generator)):
+            return self.function(inputs)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads examples of a data set by their rows whenever they are needed, so random ones are fresh every epoch."""
+
+    source: TorchDataset[Any]
+    deterministic: bool = False
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        with seeded(FIXED_SEED):
+            return self._read(inputs)
+
+    def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        with seeded(_drawn(generator)):
+            return self._read(inputs)
+
+    def _read(self, rows: Tensor) -> Tensor:
+        return torch.stack([torch.as_tensor(self.source[row][0]) for row in rows.tolist()]).to(rows.device)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators that a user's code may draw from (torch, random, NumPy), and restore them after the block."""
+    plain, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  (the user's code may use the old one)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
-        return model.output(model.weights(), model.ready(inputs)).logits.shape[1]
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(
-            f"the model cannot read client 0's inputs, {inputs.dtype} of shape {tuple(inputs.shape[1:])} each "
-            f"({reason}): give inputs that its body accepts and a head whose logits are (batch, classes)"
-        ) from error
+        with scoped_seed(seed):
+            yield
+    finally:
+        random.setstate(plain)
+        np.random.set_state(numbers)  # noqa: NPY002
 
 
-def examples_of(source: Pair | TorchDataset[Any], where: str) -> Examples:
+def _drawn(generator: torch.Generator) -> int:
+    return int(torch.randint(2**62, (), generator=generator))
+
+
+def examples_of(source: Client, where: str) -> Examples:
     """The examples of one client or of the test set; `where` starts the sentence of a mistake."""
+    if isinstance(source, DataLoader):
+        source = source.dataset
+    if isinstance(source, IterableDataset) or not (isinstance(source, tuple | list) or hasattr(source, "__getitem__")):
+        raise ConfigError(
+            f"{where} must be a pair (inputs, targets), a map-style Dataset or a DataLoader of one, got "
+            f"{type(source).__name__}"
+        )
+    if isinstance(source, TensorDataset):
+        return _from_pair(source.tensors, where)
     if isinstance(source, tuple | list):
-        if len(source) != 2:
-            raise ConfigError(f"{where} is {len(source)} things: give a pair of tensors (inputs, targets)")
-        inputs, targets = (torch.as_tensor(values) for values in source)
-    else:
-        items = [source[index] for index in range(len(source))]  # type: ignore[arg-type]
-        if not items:
-            raise ConfigError(f"{where} holds no examples: leave it out or give it some")
-        inputs = torch.stack([torch.as_tensor(item[0]) for item in items])
-        targets = torch.as_tensor([int(item[1]) for item in items])
+        return _from_pair(source, where)
+    return _from_dataset(source, where)
+
+
+def _from_pair(source: tuple[Any, ...] | list[Any], where: str) -> Examples:
+    if len(source) not in (2, 3) or (len(source) == 3 and not callable(source[2])):
+        raise ConfigError(
+            f"{where} must be a pair (inputs, targets) or a triple with a transform, got {len(source)} things"
+        )
+    transform: Preparing = Function(source[2]) if len(source) == 3 else AsIs()
+    inputs, targets = (torch.as_tensor(values) for values in source[:2])
     if len(inputs) != len(targets) or not len(targets):
         raise ConfigError(
-            f"{where} has {len(inputs)} inputs and {len(targets)} targets: give as many, and at least one"
+            f"{where} must have as many inputs as targets, and at least one, got {len(inputs)} and {len(targets)}"
         )
-    if targets.is_floating_point() or targets.dim() != 1:
-        raise ConfigError(f"{where} has targets of type {targets.dtype}: give a vector of class numbers (int64)")
-    return Examples(inputs, targets.long())
+    return Examples(inputs, checked_targets(targets, where), transform)
+
+
+def _from_dataset(source: TorchDataset[Any], where: str) -> Examples:
+    count = len(source)  # type: ignore[arg-type]
+    if not count:
+        raise ConfigError(f"{where} must hold at least one example, got none: leave it out or give it some")
+    with seeded(FIXED_SEED):
+        targets = torch.as_tensor(np.asarray([source[row][1] for row in range(count)]))
+    return Examples(torch.arange(count), checked_targets(targets, where), Reader(source))
+
+
+def checked_targets(targets: Tensor, where: str) -> Tensor:
+    """Class numbers as a vector of int64; a single column, as some files have it, is taken as one."""
+    if targets.dim() == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.is_floating_point() or targets.is_complex() or targets.dim() != 1:
+        raise ConfigError(
+            f"{where} must have a vector of class numbers (integers) as targets, got {targets.dtype} of shape "
+            f"{tuple(targets.shape)}"
+        )
+    return targets.long()
+
+
+def prepared(examples: Examples, count: int) -> Tensor:
+    """The first inputs as the model sees them."""
+    return examples.transform.prepare(examples.inputs[:count])

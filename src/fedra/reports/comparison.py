@@ -14,6 +14,7 @@ from rich.table import Table
 from fedra.config.mode import title
 from fedra.console import duration
 from fedra.errors import ConfigError
+from fedra.evaluation.results import collapse_in
 from fedra.reports.sweep_table import Cell, Point, short
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import save_figure
@@ -103,13 +104,14 @@ def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> 
     for heading in ("run", "final %", "best %", *headings, *targets, "rounds", "up", "down", "time"):
         table.add_column(heading, justify="left" if heading == "run" else "right")
     lines = [(name, folder.metrics()) for name, folder in zip(titles(folders), folders, strict=True)]
-    best = max((accuracies[-1] for _, metrics in lines if (accuracies := _accuracies(metrics))), default=None)
-    for (name, metrics), personal in zip(lines, own, strict=True):
+    finals = [_final(metrics) for _, metrics in lines]
+    best = max((value for value in finals if value is not None), default=None)
+    for (name, metrics), personal, final in zip(lines, own, finals, strict=True):
         accuracies = _accuracies(metrics)
-        final = f"{100 * accuracies[-1]:.2f}" if accuracies else "-"
+        shown = ("collapsed" if collapse_in(metrics) else "-") if final is None else f"{100 * final:.2f}"
         table.add_row(
             name,
-            f"[bold]{final}[/bold]" if accuracies and accuracies[-1] == best else final,
+            f"[bold]{shown}[/bold]" if final is not None and final == best else shown,
             f"{100 * max(accuracies):.2f}" if accuracies else "-",
             *(personal or ["-"] * len(headings)),
             *(str(rounds_to(metrics, share) or "-") for share in reach),
@@ -149,6 +151,12 @@ def read_shares(text: str) -> list[float]:
             raise ConfigError(f"the accuracy {word.strip()} is no share of one: {meant}")
         found.append(share)
     return found
+
+
+def _final(metrics: Metrics) -> float | None:
+    """The accuracy of the last test; None where there was none, or it found collapsed embeddings."""
+    accuracies = _accuracies(metrics)
+    return accuracies[-1] if accuracies and not collapse_in(metrics) else None
 
 
 def _accuracies(metrics: Metrics) -> list[float]:

@@ -61,6 +61,16 @@ class Checkpoint:
     def exists(self) -> bool:
         return (self._folder / MANIFEST).exists()
 
+    def clear(self) -> None:
+        """Remove the checkpoint; files of other names stay."""
+        if not self._folder.is_dir():
+            return
+        for path in (path for kind in (*LEFTOVERS, MANIFEST) for path in self._folder.glob(kind)):
+            path.unlink()
+        for folder in (*self._folder.glob("clients/*"), self._folder / "clients", self._folder):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
     def memories(
         self, ram: float = RAM, precision: StoredPrecision = "float32", known: Mapping[int, File] | None = None
     ) -> Memories:
@@ -109,7 +119,8 @@ class Checkpoint:
         except Damaged as error:
             raise RunError(f"{error}, and without it the checkpoint cannot be used: start the run anew") from None
         _compare(_server_tree(server), found, path)
-        restored = Server(Weights(found["params"], found.get("buffers", {})), found.get("memory", {}))
+        weights = Weights(found["params"], found.get("buffers", {}))
+        restored = Server(weights=weights, memory=found.get("memory", {}))
         self._server, self._saved = manifest.server, manifest.round
         return State(manifest.round, restored, self.memories(ram, precision, manifest.clients))
 

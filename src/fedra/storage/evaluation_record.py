@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fedra.console import steps, tell
 from fedra.evaluation.results import ModelEvaluation, Protocol
+from fedra.storage.claims import claim
 from fedra.writing import write_json
 
 TEST = "test"
@@ -107,6 +108,7 @@ def write_evaluation(
         for name in (name for part in place.outdated.values() for name in part.get("pictures", ())):
             (folder / f"eval-{place.name}-{Path(name).name}").unlink(missing_ok=True)
     drawn = [(name, draw) for outcome in found.outcomes.values() for name, draw in outcome.pictures.items()]
+    claim(folder, f"eval-{place.name}.json", *(f"eval-{place.name}-{name}" for name, _ in drawn))
     with steps(console, "drawing", len(drawn)) as done:
         for name, draw in drawn:
             draw(folder / f"eval-{place.name}-{name}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,25 +17,12 @@ from fedra.config.schema import Config
 from fedra.errors import ConfigError, RunError
 from fedra.locking import locked
 from fedra.storage.checkpoint import Checkpoint
+from fedra.storage.claims import claim, claimed, open_list, remove_claimed
 from fedra.writing import write_atomically
 
-FILES = (
-    "config.toml",
-    "metrics.jsonl",
-    "clients.jsonl",
-    "summary.json",
-    "model.safetensors",
-    "curves.svg",
-    "personalised.jsonl",
-    "recognition.jsonl",
-    "recognition.svg",
-    "personalised.svg",
-    "embeddings-test.safetensors",
-    "embeddings-train.safetensors",
-    "threshold.json",
-)
-EVALUATIONS = ("eval-*.json", "eval-*.svg", "eval-*.png")
-FOLDERS = ("checkpoint", "tensorboard")
+FIXED = ("config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "curves.svg")
+"""What every run writes."""
+
 LOCK = ".lock"
 """There while a run goes on, and no part of its record."""
 
@@ -50,26 +36,49 @@ class RunFolder:
         self._open: dict[str, TextIO] = {}
 
     @property
+    def begun_before(self) -> bool:
+        """Whether the folder holds a run, finished or not."""
+        return (self.path / "config.toml").exists()
+
+    @property
     def finished(self) -> bool:
         """Whether nothing is left to do: the run came to its end, or failed."""
         return (self.path / "summary.json").exists()
 
     def refuse(self) -> None:
-        """Refuse a folder that holds a run already."""
-        if (self.path / "config.toml").exists():
-            begun = f"was begun: continue it with --resume {self.path}"
+        """Refuse a folder that holds a run already, or files that fedra did not write."""
+        if not self.path.is_dir() or claimed(self.path) is None:
+            self._refuse_foreign()
+        elif (self.path / "config.toml").exists():
+            begun = f"was begun and can be continued (fedra run --resume {self.path})"
             how = self.ending() if self.finished else begun
-            raise ConfigError(f"the run in '{self.path}' {how}; --force replaces it, --out chooses another folder")
+            raise ConfigError(
+                f"the run in '{self.path}' {how}: choose another folder, or replace the run with --force (force=True)"
+            )
+
+    def _refuse_foreign(self) -> None:
+        """A folder must be empty or hold a run: files of the user's own could be replaced."""
+        if self.path.is_file():
+            raise ConfigError(f"the output folder must be a folder, and '{self.path}' is a file: choose another name")
+        held = sorted({path.name for path in self.path.glob("*")} - {LOCK})
+        if held:
+            raise ConfigError(
+                f"the output folder must be empty or hold a run, and '{self.path}' holds '{held[0]}': choose another "
+                "folder"
+            )
 
     @contextmanager
     def begun(self, config: Config, force: bool) -> Iterator[None]:
         """The folder made for a new run, which has it to itself inside the block; what an older run left there goes."""
         self._make()
         with self._held():
-            if not force:
+            if claimed(self.path) is None:
+                self._refuse_foreign()
+            elif not force:
                 self.refuse()  # once more: another process may have begun a run since we were asked
+            open_list(self.path)
             self._clear()
-            write_atomically(self.path / "config.toml", configuration.write(config).encode())
+            self.write("config.toml", configuration.write(config).encode())
             yield
 
     @contextmanager
@@ -88,23 +97,31 @@ class RunFolder:
             yield
 
     def _make(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"'{self.path}' is a file: choose a folder with --out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = error.strerror
             raise ConfigError(
-                f"the folder '{self.path}' cannot be made ({reason}): choose another with --out"
+                f"the output folder '{self.path}' cannot be created ({error.strerror}): choose another"
             ) from None
 
     def _clear(self) -> None:
-        for name in FILES:
-            (self.path / name).unlink(missing_ok=True)
-        for path in (path for kind in EVALUATIONS for path in self.path.glob(kind)):
-            path.unlink()
-        for name in FOLDERS:
-            shutil.rmtree(self.path / name, ignore_errors=True)
+        """Remove what an older run wrote, and nothing else."""
+        self.checkpoint.clear()
+        remove_claimed(self.path)
+        for name in FIXED:
+            if (self.path / name).exists():
+                raise ConfigError(
+                    f"'{self.path / name}' is not fedra's and would be replaced: move it, or choose another folder"
+                )
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file of the run's record."""
+        claim(self.path, name)
+        write_atomically(self.path / name, data)
+
+    def claim(self, *names: str) -> None:
+        """Note that these files, which somebody else writes, belong to the run."""
+        claim(self.path, *names)
 
     def config(self) -> Config:
         """The configuration the run was made with."""
@@ -119,6 +136,7 @@ class RunFolder:
     def append(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
         """Add lines to a .jsonl file."""
         if name not in self._open:
+            self.claim(name)
             self._open[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         file = self._open[name]
         file.writelines(_strict(line) + "\n" for line in lines)
@@ -130,7 +148,7 @@ class RunFolder:
         for name in ("metrics.jsonl", "clients.jsonl"):
             if (self.path / name).exists():
                 kept = [line for line in _lines(self.path / name) if line["round"] <= rounds]
-                write_atomically(self.path / name, "".join(json.dumps(line) + "\n" for line in kept).encode())
+                self.write(name, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rounds so far."""
@@ -153,7 +171,7 @@ class RunFolder:
         return summary
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+        self.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
     def close(self) -> None:
         self.checkpoint.close()

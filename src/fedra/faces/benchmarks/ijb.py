@@ -18,7 +18,7 @@ from fedra.errors import ConfigError, DataError
 from fedra.evaluation.results import Draw, ModelEvaluation, Protocol, ProtocolResult
 from fedra.faces.benchmarks.ijb_folder import IjbFolder, Lists, unfit, without
 from fedra.faces.benchmarks.many_images import embed_files
-from fedra.faces.benchmarks.protocols import points, rates
+from fedra.faces.benchmarks.protocols import collapsed_result, points, rates
 from fedra.faces.metrics import (
     Subjects,
     Templates,
@@ -60,6 +60,9 @@ def evaluate_ijb(
     wanted = _possible(parts.name, wanted, lists, console, refuse=bool(protocols))
     paths = [parts.images / name for name in lists.media.images]
     found = embed_files(embedder, paths, parts.name, console, lists.points.points)
+    if found.collapsed is not None:
+        outcomes = {protocol: collapsed_result(protocol, found.collapsed, len(found.rows)) for protocol in wanted}
+        return ModelEvaluation(folder.resolve().name, parts.name, outcomes, str(folder.resolve()))
     templates = pool_templates(
         found.features,
         lists.media.templates[found.rows],

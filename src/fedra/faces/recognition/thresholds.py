@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedra.errors import DataError
 from fedra.faces.recognition.model_source import ModelSource
+from fedra.storage.claims import claim
 from fedra.writing import write_atomically
 
 Interval = tuple[float, float]
@@ -139,6 +140,7 @@ def decision_path(source: ModelSource) -> Path:
 def save_decision(source: ModelSource, decision: Decision) -> Path:
     """Keep a threshold beside its model."""
     path = decision_path(source)
+    claim(path.parent, path.name)
     write_atomically(path, (decision.model_dump_json(indent=2) + "\n").encode(), private=True)
     return path
 

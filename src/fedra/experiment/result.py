@@ -1,0 +1,37 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """The outcome of a run.
+
+    Attributes:
+        model: The trained global model: your own module with its own names, or the named network.
+        metrics: One dict per round, as in metrics.jsonl.
+        summary: What summary.json holds: status, accuracies, traffic, versions, and what was tested at the end.
+        folder: The run's folder, or None where nothing was recorded.
+
+    Example:
+        >>> result = fedra.run("configs/quickstart.toml")
+        >>> result.summary["final_accuracy"], result.metrics[-1]["train_loss"]
+    """
+
+    model: nn.Module
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        final = self.summary.get("final_accuracy")
+        untested = "embeddings collapsed" if "collapsed" in self.summary else "not tested"
+        accuracy = untested if final is None else f"accuracy {final:.2%}"
+        where = "" if self.folder is None else f", folder='{self.folder}'"
+        return f"RunResult({type(self.model).__name__}, {len(self.metrics)} rounds, {accuracy}{where})"
