@@ -15,7 +15,7 @@ from fedra.faces import datasets, metrics
 
 TYPES = {"Photo"}
 """Names for annotations, which have no docstring of their own."""
-RECORDS = {"AlignmentOutcome", "Calibration", "PhotoIdentification", "PhotographSettings", "Rate", "Removal",
+RECORDS = {"AlignmentOutcome", "Calibration", "PhotoIdentification", "PhotographSettings", "ErrorRate", "Removal",
            "TemplateThreshold", "FaceWarning"}  # fmt: skip
 """What is handed out and never called."""
 
