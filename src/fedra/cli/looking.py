@@ -10,8 +10,8 @@ import typer
 from fedra.cli.app import ConfigArgument, Overrides, Trust, app, tell, wide_console
 
 
-@app.command(epilog="Example: `fedra compare runs/fedavg runs/fedprox --out both.svg`")
-def compare(
+@app.command("compare", epilog="Example: `fedra compare runs/fedavg runs/fedprox --out both.svg`")
+def compare_runs(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="DIR...")],
     out: Annotated[Path, typer.Option(help="Where to draw the curves (.svg or .png).")] = Path("comparison.svg"),
     reach: Annotated[
@@ -19,15 +19,10 @@ def compare(
     ] = None,
 ) -> None:
     """A table and curves of several runs."""
-    from fedra.reports.comparison import compare_table, draw_curves, read_shares, titles
-    from fedra.storage.run_folder import RunFolder
+    from fedra.reports.comparison import compare, read_shares
 
-    shares = read_shares(reach) if reach else []
-    folders = [RunFolder(path) for path in runs]
-    names = titles(folders)
     console = wide_console()
-    console.print(compare_table(folders, shares))
-    draw_curves({name: folder.metrics() for name, folder in zip(names, folders, strict=True)}, out)
+    console.print(compare(runs, reach=read_shares(reach) if reach else (), out=out).table)
     tell(console, f"curves in {out}")
 
 
