@@ -121,5 +121,5 @@ def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", compile)
     with pytest.raises(ConfigError, match=r"here \(InvalidCxxCompiler: No working C\+\+ compiler found\): install a"):
         refuse_without_compiler(CPU)
-    with pytest.raises(ConfigError, match="or set compile = false"):
+    with pytest.raises(ConfigError, match="or do not compile"):
         fedra.run(tiny.table(compile=True))
