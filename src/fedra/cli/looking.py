@@ -59,7 +59,7 @@ KINDS = "methods, datasets, models, partitions, parts, runners, losses or schedu
 @app.command("list", epilog="Example: `fedra list methods`")
 def list_(
     kind: Annotated[str, typer.Argument(help=f"One of: {KINDS}.")],
-    lines: Annotated[bool, typer.Option("--lines", help="Of methods: the lines of code of each file.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Of methods: code lines, own and borrowed.")] = False,
 ) -> None:
     """What there is to choose from, each with its fields."""
 

@@ -71,6 +71,6 @@ def refuse_without_compiler(device: torch.device) -> None:
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"compile = true cannot be used here ({reason}): install a C++ compiler (such as g++) that torch finds, "
-            "or set compile = false"
+            f"models cannot be compiled here ({reason}): install a C++ compiler (such as g++) for torch, or do not "
+            "compile"
         ) from None
