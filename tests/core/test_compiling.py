@@ -111,6 +111,21 @@ def test_a_compilation_that_fails_is_one_sentence(compilations: list[int], monke
         trained(fedavg(), toy.mlp(torch.float32), compiled=True)
 
 
+def test_torchs_warning_of_python_3_13_0_fails_no_pass(
+    compilations: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch warns while it compiles, and tests take warnings as errors; its workaround of that Python's fault stays."""
+    around = pytest.importorskip("torch._dynamo.guards").GuardBuilder._get_generic_dict_manager_example_value
+    with monkeypatch.context() as other:
+        other.setattr("sys.version_info", (3, 13, 0))
+        with pytest.raises(RuntimeWarning, match=r"3\.13\.0"):
+            around({"a": 1})
+    model = Model(toy.mlp(torch.float32), compiled=True)
+    model.output(model.weights(), torch.ones(4, 5))
+    monkeypatch.setattr("sys.version_info", (3, 13, 0))
+    assert around({"a": 1}) is None
+
+
 def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def compile(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
         def fails(*_: Any) -> None:
