@@ -231,6 +231,10 @@ def test_a_classifier_on_the_command_line(classifier: Path, tmp_path: Path, caps
 def test_the_result_of_a_run_is_a_model_too(tmp_path: Path) -> None:
     result = fedra.run(tiny.table(rounds=1), out=tmp_path / "run")
     assert isinstance(result, RunResult)
+    loose = fedra.run(tiny.table(rounds=1))
+    data = fedra.data.load(**tiny.TINY["data"]).test
+    on_tensors = fedra.evaluate(loose, on=(data.inputs, data.targets), protocols=["classification"])
+    assert on_tensors.figures["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
     report = fedra.evaluate(result)
     assert report.figures["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
 
