@@ -8,18 +8,18 @@ from __future__ import annotations
 import torch
 from measure import Row, cores, in_turns, main, parser
 
-from fedra.faces import Gallery, ModelSource
-from fedra.faces.recognition.gallery import GalleryMetadata
+from fedra.faces.recognition.gallery_file import GalleryContent, GalleryMetadata
 
 WIDTH, TOP = 512, 5
 TARGET = 2.0
 
 
-def _gallery(people: int, width: int) -> Gallery:
+def _gallery(people: int, width: int) -> GalleryContent:
     draw = torch.Generator().manual_seed(0)
     names = tuple(f"person {number}" for number in range(people))
-    about = GalleryMetadata(model=ModelSource(path="none"), fingerprint="none")
-    return Gallery(about, names, torch.randn(people, width, generator=draw), torch.ones(people, dtype=torch.int64))
+    about = GalleryMetadata(fingerprint="none")
+    templates = torch.randn(people, width, generator=draw)
+    return GalleryContent(about, names, templates, torch.ones(people, dtype=torch.int64))
 
 
 def _rows(people: int, width: int, queries: int, repeats: int) -> list[Row]:

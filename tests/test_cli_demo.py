@@ -58,10 +58,10 @@ def test_the_road_leaves_all_that_it_tells_of(walked: tuple[Path, str]) -> None:
 def test_every_step_is_the_command_that_is_shown(walked: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     folder, printed = walked
     commands = [shlex.split(line[2:]) for line in printed.splitlines() if line.startswith("$ ")]
-    names = [words[1] for words in commands]
-    early = ["paint", "align"] * 4 + ["run", "eval", "calibrate", "enrol"]
+    names = [words[2] if words[1] == "faces" else words[1] for words in commands]
+    early = ["paint", "align"] * 4 + ["run", "eval", "calibrate", "enroll"]
     assert names == [*early, *["identify"] * 4, "export"]
-    identify = next(words for words in commands if words[1] == "identify")
+    identify = next(words for words in commands if words[2] == "identify")
     shown = tiny.call(capsys, *identify[1:])[1]
     assert shown in printed
     record = json.loads((folder / "run" / "eval-strangers.json").read_text(encoding="utf-8"))
@@ -109,13 +109,13 @@ def test_without_the_extra_the_export_is_left_out_with_a_sentence(
 
 
 def test_painted_photographs_are_dealt_to_clients(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ("paint", tmp_path / "p", "--people", 3, "--images", 1, "--clients", 2, "--size", "48x64")
+    words = ("faces", "paint", tmp_path / "p", "--people", 3, "--images", 1, "--clients", 2, "--size", "48x64")
     assert "3 photographs of 3 people" in tiny.call(capsys, *words, "--first-person", 5, "--first-image", 2)[1]
     found = sorted(path.relative_to(tmp_path / "p").as_posix() for path in (tmp_path / "p").rglob("*.jpg"))
     assert found == [f"client_{c:03d}/person_{p:05d}/0002.jpg" for c, p in ((0, 5), (0, 6), (1, 7))]
     assert sorted(json.loads((tmp_path / "p" / "points.json").read_text())) == found
     assert "is there already" in tiny.mistake(capsys, *words, code=1)
     assert "cannot be dealt to 4 clients" in tiny.mistake(
-        capsys, "paint", tmp_path / "q", "--people", 3, "--clients", 4
+        capsys, "faces", "paint", tmp_path / "q", "--people", 3, "--clients", 4
     )
-    assert "is no size" in tiny.mistake(capsys, "paint", tmp_path / "q", "--size", "big")
+    assert "a size must be height x width" in tiny.mistake(capsys, "faces", "paint", tmp_path / "q", "--size", "big")

@@ -19,7 +19,7 @@ from fedra.lazy import lazy_names
 if TYPE_CHECKING:
     from fedra import algorithms, callbacks, data, evaluation, faces, losses, models, parts
     from fedra.core.algorithm import Algorithm
-    from fedra.core.job import LocalTraining
+    from fedra.core.local_training import LocalTraining
     from fedra.errors import ConfigError, DataError, FedraError, RunError, RunFailed
     from fedra.experiment.evaluating import evaluate
     from fedra.experiment.experiment import Experiment
@@ -35,7 +35,7 @@ _HOMES = {
     "DataError": "fedra.errors",
     "Experiment": "fedra.experiment.experiment",
     "FedraError": "fedra.errors",
-    "LocalTraining": "fedra.core.job",
+    "LocalTraining": "fedra.core.local_training",
     "RunError": "fedra.errors",
     "RunFailed": "fedra.errors",
     "RunResult": "fedra.experiment.result",

@@ -159,7 +159,13 @@ def test_a_wrong_shape_is_refused() -> None:
 )
 def test_refusals(change: dict[str, Any], told: str | None) -> None:
     good = Upload(
-        {"head": torch.ones(2)}, {"mean": torch.ones(1)}, 5, 1, 1.0, {"part": {"c": torch.ones(1)}}, {"train_loss": 1.0}
+        delta={"head": torch.ones(2)},
+        buffers={"mean": torch.ones(1)},
+        examples=5,
+        steps=1,
+        effective_steps=1.0,
+        extras={"part": {"c": torch.ones(1)}},
+        figures={"train_loss": 1.0},
     )
     expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
     assert refusals(Uploads.of(replace(good, **change)), expected) == [told]
@@ -180,8 +186,10 @@ def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str],
     assert summary["rounds"] == len(
         (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
     )
-    assert "has failed: nothing is left to resume" in mistake(capsys, "run", "--resume", out)
-    assert "has failed: choose another folder" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
+    ending = told.removeprefix("the run ").partition(",")[0]
+    assert summary["ending"] == ending
+    assert f"{ending}: nothing is left to resume" in mistake(capsys, "run", "--resume", out)
+    assert f"{ending}: choose another folder" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
 
 
 def test_a_diverging_server_is_told_apart() -> None:

@@ -12,7 +12,7 @@ import tiny
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.data.decoding import Bytes
-from fedra.faces import Face, KnownPoints, ModelSource, photographs_in, read_photograph
+from fedra.faces import Detection, FaceRecognizer, KnownPoints, ModelSource, photographs_in, read_photograph
 from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
 
 SIDE = 32
@@ -25,15 +25,20 @@ class Acquainted:
     fingerprint = "acquainted 1"
 
     def __init__(self, folder: Path) -> None:
+        self._groups: dict[bytes, list[Detection]] = {}
         points = KnownPoints(folder / "points.json")
         paths = photographs_in(folder)
         self._known = {read_photograph(path).tobytes(): points.of(path.relative_to(folder)) for path in paths}
 
-    def __call__(self, image: Bytes) -> list[Face]:
+    def learn(self, image: Bytes, faces: list[Detection]) -> None:
+        """Find these faces in this image from now on."""
+        self._groups[image.tobytes()] = faces
+
+    def __call__(self, image: Bytes) -> list[Detection]:
         points = self._known.get(image.tobytes())
         if points is None:
-            return []
-        return [Face(np.concatenate([points.min(axis=0), points.max(axis=0)]), 0.9, points)]
+            return self._groups.get(image.tobytes(), [])
+        return [Detection(np.concatenate([points.min(axis=0), points.max(axis=0)]), 0.9, points)]
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +71,27 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def detector(photographs: Path) -> Acquainted:
     return Acquainted(photographs)
+
+
+@pytest.fixture(scope="session")
+def recognizer(source: ModelSource, detector: Acquainted) -> FaceRecognizer:
+    return FaceRecognizer(source, detector)
+
+
+@pytest.fixture(scope="session")
+def group(photographs: Path, detector: Acquainted) -> Bytes:
+    """The first photographs of all four people side by side, whose third face is the largest."""
+    paths = [photographs / f"person_{number:05d}/0000.jpg" for number in range(4)]
+    images = [read_photograph(path) for path in paths]
+    faces = []
+    for number, image in enumerate(images):
+        (found,) = detector(image)
+        shift = np.array([number * image.shape[1], 0.0])
+        grown = np.array([-9.0, -9.0, 9.0, 9.0]) * (number == 2)
+        faces.append(Detection(found.box + np.tile(shift, 2) + grown, 0.9 - number / 10, found.landmarks + shift))
+    image = np.concatenate(images, axis=1)
+    detector.learn(image, faces)
+    return image
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_another_file_stays_unless_forced(tree: Path, detector: Detector, tmp_pa
     content = crop.read_bytes()
     size = 96 if change == "size" else 112
     outcome = align_folder(tree, target, detector, size=size)
-    assert "--force replaces it" in outcome.skipped["person_00000/0000.jpg"]
+    assert "it stays unless replacing is forced" in outcome.skipped["person_00000/0000.jpg"]
     assert outcome.there == (0 if change == "size" else 3)
     assert crop.read_bytes() == content
     outcome = align_folder(tree, target, detector, size=size, force=True)

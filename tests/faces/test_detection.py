@@ -12,15 +12,15 @@ import pytest
 
 from fedra.data.download import offline
 from fedra.errors import ConfigError, DataError
-from fedra.faces import Face, main_face, open_detector
+from fedra.faces import Detection, main_face, open_detector
 from fedra.faces.photos import mtcnn, yunet
 from fedra.faces.photos import onnx_network as onnx
 from fedra.faces.photos.detection import suppress
 from fedra.faces.photos.photo_files import read_photograph
 
 
-def face(left: float, top: float, side: float) -> Face:
-    return Face(np.array([left, top, left + side, top + side]), 0.9, np.zeros((5, 2)))
+def face(left: float, top: float, side: float) -> Detection:
+    return Detection(np.array([left, top, left + side, top + side]), 0.9, np.zeros((5, 2)))
 
 
 def test_the_main_face_is_large_and_central() -> None:
@@ -94,14 +94,16 @@ def test_yunet_s_cells_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.score == pytest.approx(0.9)
     np.testing.assert_allclose(found.box, [56 - 16, 28 - 24, 56 + 16, 28 + 24], rtol=1e-6)
     expected = (np.arange(10).reshape(5, 2) / 10 + [3, 2]) * 16
-    np.testing.assert_allclose(found.points, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.landmarks, expected, rtol=1e-6)
 
 
 def test_large_photographs_are_shrunk_until_a_face_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     detector, network = fake(monkeypatch, longest=320)
     (found,) = detector(np.zeros((1500, 3000, 3), np.uint8))
     assert network.seen == [(1, 3, 320, 640), (1, 3, 160, 320)]
-    np.testing.assert_allclose(found.points, (np.arange(10).reshape(5, 2) / 10 + [3, 2]) * 16 * 3000 / 320, rtol=1e-6)
+    np.testing.assert_allclose(
+        found.landmarks, (np.arange(10).reshape(5, 2) / 10 + [3, 2]) * 16 * 3000 / 320, rtol=1e-6
+    )
     detector, network = fake(monkeypatch, longest=0)
     assert detector(np.zeros((2, 1, 3), np.uint8)) == []
     assert network.seen == [(1, 3, 32, 32)]
@@ -166,7 +168,7 @@ def test_mtcnn_s_three_stages_find_the_face(monkeypatch: pytest.MonkeyPatch, cha
         [0.35, 0.8],
         [0.65, 0.8],
     ]
-    np.testing.assert_allclose(found.points, expected, atol=0.6)
+    np.testing.assert_allclose(found.landmarks, expected, atol=0.6)
     assert detector(np.zeros((90, 130, 3), np.uint8)) == []
     assert detector(np.zeros((3, 3, 3), np.uint8)) == []
 
@@ -220,5 +222,5 @@ def test_the_real_yunet_finds_a_face_at_every_size() -> None:
         resized = np.asarray(Image.fromarray(image).resize(side))
         (found,) = detector(resized)
         assert found.score > 0.8
-        np.testing.assert_allclose(found.points[:2] / scale, eyes, atol=15)
+        np.testing.assert_allclose(found.landmarks[:2] / scale, eyes, atol=15)
     assert detector(np.zeros((200, 300, 3), np.uint8)) == []

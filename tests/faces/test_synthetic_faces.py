@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from fedra.data import load
 from fedra.errors import ConfigError, DataError
-from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
-from fedra.faces.synthetic import photos_of_people as photographs
+from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, photographs, write_photographs
 from fedra.faces.synthetic.traits import KNOBS
 
 CALM = dict.fromkeys(KNOBS, 0.0)

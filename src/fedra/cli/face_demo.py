@@ -130,8 +130,8 @@ class Road:
 
     def _aligned(self, name: str, people: int, images: int, *more: str | int) -> None:
         photos, crops = self.folder / "photos" / name, self.folder / "crops" / name
-        self.step("paint", photos, "--people", people, "--images", images, "--size", "96x128", *more)
-        self.step("align", photos, crops, "--points", photos / "points.json", "--size", SIDE)
+        self.step("faces", "paint", photos, "--people", people, "--images", images, "--size", "96x128", *more)
+        self.step("faces", "align", photos, crops, "--points", photos / "points.json", "--size", SIDE)
 
     def train(self, rounds: int) -> None:
         self.title("Federated training by FedGC: photographs stay with their clients")
@@ -159,11 +159,11 @@ class Road:
     def recognise(self) -> None:
         self.title("A gallery: enrol the staff, then ask who stands at the door")
         model, gallery = self.model, self.folder / "staff.gallery"
-        self.step("calibrate", "--model", model, "--on", self.folder / "crops" / "strangers", "--far", "0.01")
-        self.step("enrol", gallery, self.folder / "crops" / "staff", "--model", model)
+        self.step("faces", "calibrate", "--model", model, "--on", self.folder / "crops" / "strangers", "--far", "0.01")
+        self.step("faces", "enroll", gallery, self.folder / "crops" / "staff", "--model", model)
         everybody = sorted((self.folder / "crops" / "door").rglob("*.jpg"))
         for photograph in (*everybody[:3], everybody[-1]):
-            self.step("identify", photograph, "--gallery", gallery, "--top", 3)
+            self.step("faces", "identify", photograph, "--gallery", gallery, "--top", 3)
         tell(self.console, f"(the last of them, {everybody[-1].parent.name}, is not enrolled)")
 
     def hand_on(self) -> None:

@@ -1,7 +1,10 @@
-"""Commands for faces: paint, align, calibrate and verify."""
+"""Commands for faces, `fedra faces ...`: paint, align, calibrate and verify."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +13,17 @@ import typer
 from fedra.cli.app import app, tell
 
 if TYPE_CHECKING:
-    from fedra.faces.recognition.recognizer import FaceRecognizer, ModelSource
+    from rich.console import Console
+
+    from fedra.faces.recognition.face import Face
     from fedra.faces.recognition.thresholds import Decision
+
+faces_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Faces: from photographs to names (align, enroll, identify).",
+)
+app.add_typer(faces_app, name="faces")
 
 Model = Annotated[Path, typer.Option("--model", help="Folder of a finished run, or a weight file.", metavar="RUN|FILE")]
 Network = Annotated[
@@ -19,6 +31,10 @@ Network = Annotated[
     typer.Option(help="Of a weight file: its network with its fields.", metavar="NAME[:FIELD=VALUE,...]"),
 ]
 Input = Annotated[str, typer.Option("--input", help="Of a weight file: height x width it reads.", metavar="HxW")]
+FileInput = Annotated[
+    str | None,
+    typer.Option("--input", help="Of a weight file: height x width it reads.", metavar="HxW", show_default="112x112"),
+]
 DetectorOption = Annotated[
     str | None,
     typer.Option(
@@ -30,12 +46,13 @@ DetectorOption = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Where to run the model.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+UNDECIDED = "no threshold is kept with the model, so nothing is decided: choose one with `fedra faces calibrate`"
 
 
-@app.command(epilog="Example: `fedra paint photos --people 20 --images 6`, then `fedra align photos crops --points "
-             "photos/points.json`")  # fmt: skip
+@faces_app.command(epilog="Example: `fedra faces paint photos --people 20 --images 6`, then `fedra faces align photos "
+                   "crops --points photos/points.json`")  # fmt: skip
 def paint(
-    folder: Annotated[Path, typer.Argument(help="A folder to make.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(help="A new folder for the photographs.", metavar="DIR")],
     people: Annotated[int, typer.Option(help="How many people.", min=1)] = 20,
     images: Annotated[int, typer.Option(help="Photographs of each.", min=1)] = 6,
     clients: Annotated[
@@ -44,12 +61,12 @@ def paint(
     first_person: Annotated[int, typer.Option(help="Number of the first person.", min=0)] = 0,
     first_image: Annotated[int, typer.Option(help="Number of the first photograph of each.", min=0)] = 0,
     size: Annotated[str, typer.Option(help="Height x width of a photograph.", metavar="HxW")] = "240x320",
-    seed: Annotated[int, typer.Option(help="Another world of people.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed; each seed gives different people.", min=0)] = 0,
 ) -> None:
-    """Paint photographs of people who do not exist, with the points of their faces, to try everything on."""
+    """Paint photographs of synthetic people, with the points of their faces, to try everything on."""
     from rich.console import Console
 
-    from fedra.faces.recognition.recognizer import read_size
+    from fedra.faces.recognition.model_source import read_size
     from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
 
     height, width = read_size(size)
@@ -66,7 +83,7 @@ def paint(
     tell(Console(), f"{people * images} photographs of {people} people, and points.json, in {made}")
 
 
-@app.command(epilog="Example: `fedra align photos crops --detector face_detection_yunet_2023mar.onnx`")
+@faces_app.command(epilog="Example: `fedra faces align photos crops --detector yunet`")
 def align(
     source: Annotated[Path, typer.Argument(help="A tree of photographs.", metavar="SRC")],
     target: Annotated[Path, typer.Argument(help="Where the same tree of crops goes.", metavar="DST")],
@@ -81,7 +98,7 @@ def align(
     ] = None,
     size: Annotated[int, typer.Option(help="Side of the crops in pixels.")] = 112,
     format: Annotated[str, typer.Option(help="jpg, or png which loses nothing.")] = "jpg",
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are in the crops' places.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files in the places of crops.")] = False,
 ) -> None:
     """Find the main face of every photograph and align it; what is done already is not done again."""
     from rich.console import Console
@@ -103,104 +120,111 @@ def align(
     tell(Console(), f"{done}; crops in {target}")
 
 
-@app.command(epilog="Example: `fedra calibrate --model runs/faces --on lfw --far 1e-3`")
+@faces_app.command(epilog="Example: `fedra faces calibrate --model runs/faces --on lfw --far 1e-3`")
 def calibrate(
     model: Model,
     on: Annotated[
         str, typer.Option(help="A folder with a folder for each person, or a data set.", metavar="DIR|NAME[:...]")
     ],
-    far: Annotated[float, typer.Option(help="Share of different people that may pass as one.")] = 1e-3,
+    far: Annotated[float, typer.Option(help="False accept rate: share of different people that may pass.")] = 1e-3,
     detector: DetectorOption = None,
     network: Network = None,
-    input: Input = "112x112",
+    input: FileInput = None,
     device: Device = "cpu",
 ) -> None:
     """Choose the model's threshold for a false accept rate, and keep it beside the model."""
     from rich.console import Console
 
     from fedra.faces.recognition.calibrate import calibrate as choose
-    from fedra.faces.recognition.thresholds import save_decision
+    from fedra.faces.recognition.recognizer import FaceRecognizer
 
-    aside = Console(stderr=True)
-    source, recogniser = opened(model, network, input, detector, device)
-    decision, problems = choose(recogniser, on, far, console=aside)
-    for problem in problems:
-        tell(aside, problem)
-    path = save_decision(source, decision)
+    aside, console = Console(stderr=True), Console()
+    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+    found = choose(recognizer, on, far, console=aside)
+    tell_all(aside, found.problems)
+    decision = found.decision
     passed = (
         f"; {decision.tar:.2%} of {decision.genuine:,} pairs of one person pass" if decision.tar is not None else ""
     )
     tell(
-        Console(),
+        console,
         f"threshold {decision.value:.4f}: {decision.attained:.3g} of {decision.impostors:,} pairs of different people "
-        f"pass{passed}; kept in {path}",
+        f"pass{passed}; kept in {found.path}",
     )
+    tell(console, f"the rate comes from {decision.people} people{_between(decision.interval)}")
+    for one in decision.templates:
+        tell(
+            console,
+            f"against templates of {one.photos} photographs: threshold {one.value:.4f}, {one.attained:.3g} of "
+            f"{one.impostors:,} comparisons with other people pass{_between(one.interval)}",
+        )
     if decision.warning:
         tell(aside, f"note: {decision.warning}")
 
 
-@app.command(epilog="Example: `fedra verify a.jpg b.jpg --model runs/faces --detector yunet.onnx`")
+@faces_app.command(epilog="Example: `fedra faces verify a.jpg b.jpg --model runs/faces --detector yunet`")
 def verify(
     first: Annotated[Path, typer.Argument(help="A photograph.", metavar="A")],
     second: Annotated[Path, typer.Argument(help="Another.", metavar="B")],
     model: Model,
     detector: DetectorOption = None,
     network: Network = None,
-    input: Input = "112x112",
+    input: FileInput = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Do two photographs show one person?"""
     from rich.console import Console
-    from torch.nn.functional import cosine_similarity
 
-    from fedra.faces.recognition.thresholds import stored_decision
+    from fedra.faces.recognition.recognizer import FaceRecognizer
 
-    source, recogniser = opened(model, network, input, detector, device)
-    score = float(cosine_similarity(recogniser.embed_one(first), recogniser.embed_one(second)))
-    decision = stored_decision(source, recogniser.fingerprint)
+    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+    with without_warnings():
+        found = recognizer.verify(first, second)
     if as_json:
-        print_json(score=score, **judgement(decision, score), done=recogniser.manner)
+        shown = [shown_face(face) for face in found.faces]
+        print_json(score=found.score, **judgment(found.decision, found.threshold, found.same), faces=shown,
+                   notes=found.notes, done=recognizer.manner)  # fmt: skip
         return
     console = Console()
-    tell(console, f"each photograph was {recogniser.manner}")
-    if decision is None:
-        tell(console, f"score {score:.4f}; {UNDECIDED}")
+    tell_all(Console(stderr=True), found.notes)
+    tell(console, f"each photograph was {recognizer.manner}")
+    if found.decision is None:
+        tell(console, f"score {found.score:.4f}; {UNDECIDED}")
     else:
-        verdict = "the same person" if decision.accepts(score) else "different people"
-        tell(console, f"score {score:.4f}, {told(decision)}: {verdict}")
+        verdict = "the same person" if found.same else "different people"
+        tell(console, f"score {found.score:.4f}, {described(found.decision, found.threshold)}: {verdict}")
 
 
-UNDECIDED = "no threshold is kept with the model, so nothing is decided: choose one with `fedra calibrate`"
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """What Python callers receive as a `FaceWarning` is in the result too, from where commands print it."""
+    from fedra.faces.recognition.face import FaceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FaceWarning)
+        yield
 
 
-def opened(
-    model: Path, network: str | None, input: str, detector: str | None, device: str
-) -> tuple[ModelSource, FaceRecognizer]:
-    """A model and its recogniser as the options give them."""
-    from fedra.faces.recognition.recognizer import open_recognizer, read_size
-
-    source = model_source(model, network, read_size(input))
-    return source, open_recognizer(source, detector, device=device)
+def tell_all(console: Console, lines: Sequence[str]) -> None:
+    """Each sentence on a line of its own."""
+    for line in lines:
+        tell(console, line)
 
 
-def model_source(model: Path, network: str | None, size: tuple[int, int]) -> ModelSource:
-    """A model that can be found from any folder."""
-    from fedra.faces.recognition.recognizer import ModelSource
-
-    return ModelSource(path=str(model.resolve()), network=network, size=size)
-
-
-def told(decision: Decision) -> str:
+def described(decision: Decision, threshold: float | None) -> str:
     """A threshold in words."""
-    return f"threshold {decision.value:.4f} (FAR {decision.far:g} on {decision.data})"
+    return f"threshold {threshold:.4f} (FAR {decision.far:g} on {decision.data})"
 
 
-def judgement(decision: Decision | None, score: float) -> dict[str, object]:
-    """A threshold and what it says of a score, for JSON."""
-    if decision is None:
-        return {"threshold": None, "far": None, "accepted": None}
-    return {"threshold": decision.value, "far": decision.far, "accepted": decision.accepts(score)}
+def judgment(decision: Decision | None, threshold: float | None, accepted: bool | None) -> dict[str, object]:
+    """A threshold and what it says, for JSON."""
+    return {"threshold": threshold, "far": decision.far if decision else None, "accepted": accepted}
+
+
+def shown_face(face: Face) -> dict[str, object]:
+    """Where a face is and how sure its detector, for JSON."""
+    return {"box": [round(float(side), 1) for side in face.box], "detection_score": face.score}
 
 
 def print_json(**result: object) -> None:
@@ -208,3 +232,9 @@ def print_json(**result: object) -> None:
     import json
 
     typer.echo(json.dumps(result, indent=2))
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return " (too few errors for an interval)"
+    return f" (95 % interval {interval[0]:.2g} to {interval[1]:.2g})"

@@ -1,4 +1,4 @@
-"""Commands for galleries of faces: enrol, identify, gallery list and gallery remove."""
+"""Commands for galleries of faces: `fedra faces enroll`, `identify`, `gallery list` and `gallery remove`."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import app, tell
+from fedra.cli.app import tell
 from fedra.cli.faces import (
     UNDECIDED,
     DetectorOption,
     Device,
-    Input,
+    FileInput,
     Json,
     Network,
-    judgement,
-    model_source,
-    opened,
+    described,
+    faces_app,
+    judgment,
     print_json,
-    told,
+    shown_face,
+    tell_all,
+    without_warnings,
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedra.faces.recognition.answers import IdentificationResult, PhotoIdentification
     from fedra.faces.recognition.gallery import Gallery
-    from fedra.faces.recognition.recognizer import FaceRecognizer, ModelSource
 
 
-@app.command(epilog="Examples: `fedra enrol people.gallery photos --model runs/faces` · "
-             "`fedra enrol people.gallery me.jpg --name Ada`")  # fmt: skip
-def enrol(
-    gallery: Annotated[Path, typer.Argument(help="File of templates; made if it is not there.", metavar="GALLERY")],
+@faces_app.command(epilog="Examples: `fedra faces enroll people.gallery photos --model runs/faces` · "
+                   "`fedra faces enroll people.gallery me.jpg --name Ada`")  # fmt: skip
+def enroll(
+    gallery: Annotated[Path, typer.Argument(help="File of templates; made if needed.", metavar="GALLERY")],
     photographs: Annotated[
         Path, typer.Argument(help="A folder with a folder for each person; with --name, of one.", metavar="PHOTOS")
     ],
@@ -38,48 +42,47 @@ def enrol(
         Path | None, typer.Option(help="Folder of a finished run, or a weight file.", show_default="the gallery's")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Whose photograph or photographs they are.")] = None,
-    add: Annotated[bool, typer.Option("--add", help="Add photographs to who is enrolled already.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace who is enrolled already.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add photographs to people who are enrolled.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace people who are enrolled.")] = False,
     detector: DetectorOption = None,
     network: Network = None,
-    input: Input = "112x112",
+    input: FileInput = None,
     device: Device = "cpu",
 ) -> None:
     """Put people into a gallery, which holds templates and never photographs."""
     from rich.console import Console
 
-    from fedra.errors import ConfigError, DataError
-    from fedra.faces.recognition.enrollment import enrol as put
-    from fedra.faces.recognition.enrollment import people_in, person_at
-    from fedra.faces.recognition.gallery import Again, Gallery
+    from fedra.errors import ConfigError
+    from fedra.faces.recognition.gallery import Gallery
+    from fedra.faces.recognition.gallery_file import Existing
 
     if add and replace:
         raise ConfigError("--add and --replace exclude each other: give one of them")
-    people = people_in(photographs) if name is None else person_at(photographs, name)
-    if gallery.exists():
-        source, recogniser, detector = _opened_of_gallery(Gallery.read(gallery), model, detector, device)
-    elif model is None:
-        raise ConfigError(f"there is no gallery '{gallery}' yet: say which model makes its templates with --model")
-    else:
-        source, recogniser = opened(model, network, input, detector, device)
+    existing: Existing = "add" if add else "replace" if replace else "refuse"
+    people = Gallery.open(gallery, model=model, detector=detector, network=network, input=input, device=device)
     aside = Console(stderr=True)
-    again: Again = "add" if add else "replace" if replace else "refuse"
-    found = put(gallery, recogniser, source, people, detector=_absolute(detector), again=again, console=aside)
-    if not found.people:
-        raise DataError(f"nobody was enrolled: {'; '.join(found.problems[:5])}")
-    for problem in found.problems:
-        tell(aside, problem)
+    with without_warnings():
+        if name is None:
+            found = people.enroll_folder(photographs, existing=existing, console=aside)
+        else:
+            found = people.enroll(name, photographs, existing=existing, console=aside)
+    tell_all(aside, (*found.problems, *found.notes))
+    if found.existing:
+        names = ", ".join(found.existing)
+        tell(aside, f"enrolled already, and left as they are (--add or --replace changes them): {names}")
     single = sum(count == 1 for count in found.people.values())
     alone = f" ({single} of them by a single photograph)" if single else ""
     total = sum(found.people.values())
     who, of_what = _counted(len(found.people), "person", "people"), _counted(total, "photograph", "photographs")
-    tell(Console(), f"{who} enrolled{alone} from {of_what}, each {recogniser.manner}")
+    tell(Console(), f"{who} enrolled{alone} from {of_what}, each {people.recognizer.manner}")
 
 
-@app.command(epilog="Example: `fedra identify who.jpg --gallery people.gallery --top 5`")
+@faces_app.command(epilog="Examples: `fedra faces identify who.jpg --gallery people.gallery` · "
+                   "`fedra faces identify group.jpg --all --gallery people.gallery`")  # fmt: skip
 def identify(
-    photograph: Annotated[Path, typer.Argument(help="A photograph.", metavar="PHOTO")],
+    photographs: Annotated[list[Path], typer.Argument(help="Photographs, or folders of them.", metavar="PHOTO...")],
     gallery: Annotated[Path, typer.Option(help="File of templates.", metavar="GALLERY")],
+    all_faces: Annotated[bool, typer.Option("--all", help="Name all faces of a photograph, not the main one.")] = False,
     top: Annotated[int, typer.Option(help="How many people to show.", min=1)] = 5,
     model: Annotated[Path | None, typer.Option(help="Where the model is now.", show_default="the gallery's")] = None,
     detector: DetectorOption = None,
@@ -90,84 +93,108 @@ def identify(
     from rich.console import Console
 
     from fedra.faces.recognition.gallery import Gallery
-    from fedra.faces.recognition.thresholds import stored_decision
 
-    people = Gallery.read(gallery)
-    source, recogniser, _ = _opened_of_gallery(people, model, detector, device)
-    matches = people.search(recogniser.embed_one(photograph), top)[0]
-    decision = stored_decision(source, recogniser.fingerprint)
-    best = matches[0]
+    people = Gallery.open(gallery, model=model, detector=detector, device=device, create=False)
+    answers = []
+    aside, console = Console(stderr=True), Console()
+    for answer in people.identify_each(photographs, top, all_faces=all_faces):
+        answers.append(answer)
+        if not as_json:
+            _tell_answer(console, aside, answer)
     if as_json:
-        listed = [{"name": match.name, "score": match.score} for match in matches]
-        print_json(matches=listed, **judgement(decision, best.score), enrolled=len(people), done=recogniser.manner)
-        return
-    console = Console()
-    tell(console, f"the photograph was {recogniser.manner}")
-    for rank, match in enumerate(matches, 1):
-        tell(console, f"{rank:3}  {match.score:7.4f}  {match.name}")
-    if decision is None:
-        tell(console, UNDECIDED)
-        return
-    verdict = f"it is {best.name}" if decision.accepts(best.score) else "it is nobody who is enrolled"
-    tell(console, f"{told(decision)}: {verdict}")
-    if len(people) > 1:
-        chance = min(1.0, decision.far * len(people))
-        tell(console, f"each of {len(people)} people may be mistaken: a stranger passes with up to {chance:.2g}")
+        shown = [_shown_answer(answer) for answer in answers]
+        print_json(photos=shown, enrolled=len(people), done=people.recognizer.manner)
+    elif faces := [face for answer in answers for face in answer.faces]:
+        tell(console, f"each photograph was {people.recognizer.manner}")
+        _tell_certainty(console, faces[0], people)
+    if any(answer.problem for answer in answers):
+        raise typer.Exit(1)
 
 
 gallery_app = typer.Typer(
-    no_args_is_help=True, help="Look at a gallery, or take people out.", rich_markup_mode="markdown"
+    no_args_is_help=True, help="Look at a gallery, or remove people.", rich_markup_mode="markdown"
 )
-app.add_typer(gallery_app, name="gallery")
+faces_app.add_typer(gallery_app, name="gallery")
 GalleryFile = Annotated[Path, typer.Argument(help="File of templates.", metavar="GALLERY")]
 
 
-@gallery_app.command("list", epilog="Example: `fedra gallery list people.gallery`")
+@gallery_app.command("list", epilog="Example: `fedra faces gallery list people.gallery`")
 def list_(gallery: GalleryFile) -> None:
     """Who is enrolled, and with how many photographs."""
     from rich.console import Console
 
-    from fedra.faces.recognition.gallery import Gallery
+    from fedra.faces.recognition.gallery_file import GalleryContent
 
-    people = Gallery.read(gallery)
+    people = GalleryContent.read(gallery)
     console = Console()
-    for name, count in zip(people.names, people.photographs.tolist(), strict=True):
+    for name, count in people.counts.items():
         tell(console, f"{count:6}  {name}")
-    detector = people.about.detector or "none"
-    tell(console, f"{len(people)} people; model {people.about.model.path}, detector {detector}")
+    model = people.about.model.path if people.about.model else "from Python"
+    detector = people.about.detector or people.about.detector_fingerprint or "none"
+    tell(console, f"{_counted(len(people), 'person', 'people')}; model {model}, detector {detector}")
 
 
-@gallery_app.command(epilog="Example: `fedra gallery remove people.gallery Ada`")
-def remove(gallery: GalleryFile, name: Annotated[str, typer.Argument(help="Who goes.", metavar="NAME")]) -> None:
-    """Forget a person."""
+@gallery_app.command(epilog="Example: `fedra faces gallery remove people.gallery Ada`")
+def remove(
+    gallery: GalleryFile, name: Annotated[str, typer.Argument(help="Name of the person to remove.", metavar="NAME")]
+) -> None:
+    """Remove a person, and say which other files are known to hold them still."""
     from rich.console import Console
 
-    from fedra.faces.recognition.enrollment import clean_name, forget
+    from fedra.faces.recognition.gallery_changes import remove_person
 
-    left = forget(gallery, name)
-    tell(Console(), f"{clean_name(name)} is forgotten; {left} people are enrolled")
+    found = remove_person(gallery, name)
+    tell_all(Console(stderr=True), found.elsewhere)
+    tell(Console(), f"'{name}' is removed; {_counted(found.left, 'person is', 'people are')} enrolled")
 
 
-def _opened_of_gallery(
-    people: Gallery, model: Path | None, detector: str | None, device: str
-) -> tuple[ModelSource, FaceRecognizer, str | None]:
-    """The gallery's own model and detector, unless others are given; another model's templates are refused."""
-    from fedra.errors import ConfigError
-    from fedra.faces.recognition.recognizer import open_recognizer
+def _tell_answer(console: Console, aside: Console, answer: PhotoIdentification) -> None:
+    if answer.problem is not None:
+        tell(aside, f"fedra: {answer.problem}")
+    elif not answer.faces:
+        tell(aside, f"no face was found in '{answer.photo}'")
+    for number, found in enumerate(answer.faces, 1):
+        tell_all(aside, found.notes)
+        which = f", face {number} of {len(answer.faces)}" if len(answer.faces) > 1 else ""
+        left, top = (round(float(side)) for side in found.face.box[:2])
+        width, height = found.face.size
+        where = f", {width}x{height} pixels at {left}, {top}" if found.face.score is not None else ""
+        sure = f", detection score {found.face.score:.2f}" if found.face.score is not None else ""
+        tell(console, f"{answer.photo}{which}{where}{sure}")
+        for rank, match in enumerate(found.matches, 1):
+            tell(console, f"{rank:3}  {match.score:7.4f}  {match.name}")
+        if found.decision is not None:
+            tell(console, f"{described(found.decision, found.threshold)}: {found.name or 'no match'}")
 
-    about = people.about
-    source = about.model if model is None else model_source(model, about.model.network, about.model.size)
-    people.check_model(source.fingerprint())
-    recogniser = open_recognizer(source, detector or about.detector, device=device)
-    if detector is None and recogniser.detector and recogniser.detector.fingerprint != about.detector_fingerprint:
-        raise ConfigError(f"the detector '{about.detector}' is not what it was at enrolment: give one with --detector")
-    return source, recogniser, detector or about.detector
+
+def _tell_certainty(console: Console, found: IdentificationResult, people: Gallery) -> None:
+    if found.decision is None:
+        tell(console, UNDECIDED)
+        return
+    number = f"with {_counted(len(people), 'person', 'people')} enrolled"
+    if found.false_accept is None:
+        tell(console, f"{number}, too few errors were measured to say how often an unknown person is falsely accepted")
+    else:
+        tell(console, f"{number}, an unknown person is falsely accepted with a probability of {found.false_accept}")
+
+
+def _shown_answer(answer: PhotoIdentification) -> dict[str, object]:
+    return {
+        "photo": str(answer.photo),
+        "problem": answer.problem,
+        "faces": [
+            {
+                "name": found.name,
+                **judgment(found.decision, found.threshold, found.accepted),
+                "false_accept": found.false_accept and vars(found.false_accept),
+                "matches": [{"name": match.name, "score": match.score} for match in found.matches],
+                **shown_face(found.face),
+                "notes": found.notes,
+            }
+            for found in answer.faces
+        ],
+    }
 
 
 def _counted(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"
-
-
-def _absolute(detector: str | None) -> str | None:
-    """A detector as the gallery keeps it, to be found from any folder."""
-    return str(Path(detector).expanduser().resolve()) if detector and Path(detector).exists() else detector

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import app, tell, wide_console
+from fedra.cli.app import Trust, app, tell, wide_console
 from fedra.cli.faces import DetectorOption, Device, Input, Json, Network
 
 
@@ -51,13 +51,14 @@ def evaluate(
     network: Network = None,
     input: Input = "112x112",
     device: Device = "cpu",
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Judge a model by the field's protocols: a table, a record and pictures."""
     from rich.console import Console
 
     from fedra.experiment.evaluating import evaluate as judge
-    from fedra.faces.recognition.recognizer import read_size
+    from fedra.faces.recognition.model_source import read_size
     from fedra.models.embedder import read_flip
 
     aside = Console(stderr=True)
@@ -73,6 +74,7 @@ def evaluate(
         pairs=pairs,
         seed=seed,
         device=device,
+        trust=trust,
         console=aside,
     )
     path = report.save(out or (model.parent if model.is_file() else model), aside)

@@ -17,6 +17,8 @@ from typing import Any
 
 from torch import Tensor
 
+from fedra.writing import replacing
+
 FORMAT = 1
 """Raised whenever a loader's decoding changes, so that old entries are not believed."""
 
@@ -51,14 +53,18 @@ def _state(source: Path) -> list[Any]:
 
 
 def _read(entry: Path, stamp: str) -> dict[str, Tensor] | None:
+    """The tensors kept under this stamp; None if there are none, or if another process replaced them meanwhile."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(entry, framework="pt") as file:
             if (file.metadata() or {}).get("stamp") != stamp:
                 return None
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (OSError, SafetensorError):
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        # The header and the tensors are opened one after the other by path, so both may be of different files.
+        with safe_open(entry, framework="pt") as file:
+            return found if (file.metadata() or {}).get("stamp") == stamp else None
+    except (OSError, RuntimeError, SafetensorError):  # torch raises a RuntimeError where the file became shorter
         return None
 
 
@@ -67,12 +73,9 @@ def _write(entry: Path, stamp: str, decoded: dict[str, Tensor]) -> None:
     from safetensors.torch import save_file
 
     entry.parent.mkdir(parents=True, exist_ok=True)
-    temporary = entry.with_suffix(f".{os.getpid()}.tmp")
+    packed = {name: values.contiguous() for name, values in decoded.items()}
     try:
-        packed = {name: values.contiguous() for name, values in decoded.items()}
-        save_file(packed, temporary, metadata={"stamp": stamp})
-        os.replace(temporary, entry)
+        with replacing(entry, private=True) as temporary:
+            save_file(packed, temporary, metadata={"stamp": stamp})
     except SafetensorError as error:
         raise OSError(str(error)) from error
-    finally:
-        temporary.unlink(missing_ok=True)

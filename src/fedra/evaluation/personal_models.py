@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.evaluate import portions
 from fedra.core.job import Job
 from fedra.core.model import Weights
-from fedra.core.personaliser import Answers, Personaliser
+from fedra.core.personalizer import Answers, Personalizer
 from fedra.core.random import generator
-from fedra.core.round import broadcast, with_own
+from fedra.core.round import broadcast
+from fedra.core.sharing import with_own
 from fedra.core.tree import Tree
 from fedra.core.view import Server
 from fedra.errors import DataError
@@ -33,9 +33,9 @@ class PersonalModels:
     """Accuracies of the clients' own models and of the global model, on the same client-aligned test sets.
 
     `ways` has them by what was tried: lengths of own training ("after_1"), shares of a mixture. `own` is the
-    personaliser's own way, after its longest training. A client whose own model is not finite, or does not answer with
+    personalizer's own way, after its longest training. A client whose own model is not finite, or does not answer with
     numbers, is not among them: argmax would find it a class all the same. `metrics` beyond accuracy are measured on the
-    personaliser's own way, as `own_metrics`, and on the global model, by client and by the metric's key.
+    personalizer's own way, as `own_metrics`, and on the global model, by client and by the metric's key.
     """
 
     own: dict[int, float]
@@ -64,26 +64,16 @@ class PersonalModels:
         return found
 
 
-def personal_job(job: Job, personaliser: Personaliser, rounds: int, epochs: int | None = None) -> Job:
-    """The job of the clients' own training after `rounds` rounds, by default the longest: same data, the personaliser's
+def personal_job(job: Job, personalizer: Personalizer, rounds: int, epochs: int | None = None) -> Job:
+    """The job of the clients' own training after `rounds` rounds, by default the longest: same data, the personalizer's
     algorithm.
     """
-    local = personaliser.training(job.local, rounds)
-    schedule = replace(local.schedule, epochs=personaliser.stages[-1] if epochs is None else epochs)
-    algorithm = _fitting(personaliser.algorithm(job.algorithm), job)
-    return replace(job, algorithm=algorithm, local=replace(local, schedule=schedule))
-
-
-def _fitting(algorithm: Algorithm, job: Job) -> Algorithm:
-    """Without what sharing says of parameters that own training has not, such as those of terms that it dropped."""
+    local = personalizer.training(job.local, rounds)
+    local = replace(local, epochs=personalizer.stages[-1] if epochs is None else epochs)
+    algorithm = personalizer.algorithm(job.algorithm)
+    # Own training may have dropped terms whose parameters sharing speaks of.
     names = (*job.model.names, *(f"{part}." for part in algorithm.parts()))
-
-    def there(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(p for p in prefixes if any(name.startswith(p) or p.startswith(name) for name in names))
-
-    sharing = algorithm.sharing
-    fitting = replace(sharing, private=there(sharing.private), frozen=there(sharing.frozen), owned=there(sharing.owned))
-    return replace(algorithm, sharing=fitting)
+    return replace(job, algorithm=replace(algorithm, sharing=algorithm.sharing.fitting(names)), local=local)
 
 
 def personalised(
@@ -100,24 +90,24 @@ def personalised(
     `on_client` is told of every client that is done, once for each length of own training. `metrics` are measured
     in addition to accuracy.
     """
-    personaliser = job.algorithm.personalise
-    assert personaliser is not None, "the algorithm has no personaliser"
+    personalizer = job.algorithm.personalize
+    assert personalizer is not None, "the algorithm has no personalizer"
     assert job.test is not None, "the job has no test set"
     tests = {client: aligned_rows(job, client) for client in range(len(job.clients))}
     shared = ClientTests.of(job, server.weights, tests, metrics)
     own_metrics: dict[int, dict[str, Any]] = {}
     found: dict[str, dict[int, float]] = {}
-    for epochs in personaliser.stages:
-        stage = f"after_{epochs}" if len(personaliser.stages) > 1 else ""
+    for epochs in personalizer.stages:
+        stage = f"after_{epochs}" if len(personalizer.stages) > 1 else ""
         found[stage] = {}
         for client, weights in own_models(job, make_runner, server, memory, rounds, list(tests), epochs):
             if weights is not None:
                 draw = generator(job.seed, "answers", client)
-                answers = personaliser.answers(job.model, weights, job.clients[client], draw)
+                answers = personalizer.answers(job.model, weights, job.clients[client], draw)
                 for way, tested in _tested(job, client, answers, tests[client], bool(metrics)).items():
                     of = found.setdefault("_".join(filter(None, (stage, way))), {})
                     of |= {client: tested.accuracy} if tested.sound else {}
-                    if metrics and tested.sound and way == "" and epochs == personaliser.stages[-1]:
+                    if metrics and tested.sound and way == "" and epochs == personalizer.stages[-1]:
                         own_metrics[client] = tested.figures(metrics, job.test.targets[tests[client]])
             on_client(1)
     ways = {way: of for way, of in found.items() if way}
@@ -137,15 +127,15 @@ def own_models(
 
     None stands for a model that is not finite, or whose training met a loss that was not.
     """
-    personaliser, model = job.algorithm.personalise, job.model
-    assert personaliser is not None, "the algorithm has no personaliser"
-    length = personaliser.stages[-1] if epochs is None else epochs
-    for client, trained in _trained(job, personaliser, length, make_runner, server, memory, rounds, cohort):
+    personalizer, model = job.algorithm.personalize, job.model
+    assert personalizer is not None, "the algorithm has no personalizer"
+    length = personalizer.stages[-1] if epochs is None else epochs
+    for client, trained in _trained(job, personalizer, length, make_runner, server, memory, rounds, cohort):
         if trained is None:
             yield client, None
             continue
         start = Weights(model.arrange(trained.params), model.arrange(trained.buffers))
-        own = personaliser.own(start, model.arrange_tree(memory(client)))
+        own = personalizer.own(start, model.arrange_tree(memory(client)))
         yield client, Weights(model.arrange(own.params), model.arrange(own.buffers)) if _is_finite(own) else None
 
 
@@ -156,7 +146,7 @@ def _is_finite(weights: Weights) -> bool:
 
 def _trained(
     job: Job,
-    personaliser: Personaliser,
+    personalizer: Personalizer,
     epochs: int,
     make_runner: Callable[[Job], Runner],
     server: Server,
@@ -167,7 +157,7 @@ def _trained(
     """Every client's weights after so many epochs by itself, None where a loss was not finite; without any epochs, the
     server's with its private ones.
     """
-    own_job = personal_job(job, personaliser, rounds, epochs) if epochs else job
+    own_job = personal_job(job, personalizer, rounds, epochs) if epochs else job
     sharing = own_job.algorithm.sharing
     common = sharing.common(server.weights)
 
@@ -267,7 +257,7 @@ def _tested(job: Job, client: int, answers: Answers, rows: Tensor, keep: bool) -
 
 def _probabilities(job: Job, scores: Tensor, classes: Tensor | None) -> Tensor:
     """Scores of a client's classes as probabilities of all classes of the federation."""
-    own = job.algorithm.personalise
+    own = job.algorithm.personalize
     if own is None or not own.answers_are_probabilities:
         scores = scores.softmax(dim=1)
     scores = scores / scores.sum(dim=1, keepdim=True)  # float32 rows sum to 1 within its rounding alone

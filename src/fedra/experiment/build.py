@@ -16,15 +16,16 @@ from fedra.config.mode import is_centralized
 from fedra.config.names import build_algorithm, build_schedule, with_defaults
 from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Examples, Schedule
+from fedra.core.batches import Examples
 from fedra.core.batches import Transform as Preparing
 from fedra.core.compiling import refuse_without_compiler
+from fedra.core.data_rule import Public
 from fedra.core.device import build_device
-from fedra.core.job import Job, LocalTraining
+from fedra.core.job import Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
-from fedra.core.personaliser import Personaliser
+from fedra.core.personalizer import Personalizer
 from fedra.core.precision import Precision, build_precision
-from fedra.core.public import Public, refuse_useless_public
 from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
@@ -41,8 +42,9 @@ from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
 from fedra.models import digest_of_weights, load_weights, with_projection
+from fedra.models.find_head import unwrapped
 from fedra.runners import RUNNERS, Runner, choose
-from fedra.runners.centralised import refuse_federated_parts
+from fedra.runners.centralized import refuse_federated_parts
 from fedra.storage.trained_model import describe_input
 
 
@@ -115,6 +117,7 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
             precision=precision,
             public=None if config.public is None else build_public(config.public, dataset, transform),
             metrics=metrics,
+            unwrap=unwrapped,
         ),
     )
 
@@ -129,9 +132,9 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
     RUNNERS.settings(config.runner.name, config.runner.settings)
     if is_centralized(config):
         refuse_federated_parts(algorithm)
-    algorithm.check_training(local.at(0), local.schedule.epochs)
+    algorithm.check_training(local.at(0), local.epochs)
     if config.public is not None:
-        refuse_useless_public(algorithm)
+        algorithm.data.check_public(algorithm)
 
 
 def assemble(config: Config, given: Ingredients) -> Built:
@@ -160,8 +163,8 @@ def assemble(config: Config, given: Ingredients) -> Built:
         keep_scores=needs_scores(measures.single),
     )
     job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
-    if algorithm.personalise is not None:
-        check_own_models(job, algorithm.personalise, config.rounds, protocol)
+    if algorithm.personalize is not None:
+        check_own_models(job, algorithm.personalize, config.rounds, protocol)
     return Built(job=job, dataset=dataset, protocol=protocol, judge=judge, measures=measures, unwrap=given.unwrap)
 
 
@@ -189,29 +192,29 @@ def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, proto
             "diagnostics.classes counts right answers, and the run verifies pairs or people: set "
             "evaluation.protocol = 'classification', or leave it out"
         )
-    if algorithm.personalise is not None and len(dataset.test) and not len(dataset.known_test):
+    if algorithm.personalize is not None and len(dataset.test) and not len(dataset.known_test):
         raise ConfigError(
-            f"the part '{algorithm.personalise.name}' is tested on images of the classes that are trained, and the "
+            f"the part '{algorithm.personalize.name}' is tested on images of the classes that are trained, and the "
             f"data set '{dataset.name}' has none: raise data.test_fraction"
         )
 
 
 def check_own_models(
-    job: Job, personaliser: Personaliser, rounds: int, protocol: sections.Protocol = "classification"
+    job: Job, personalizer: Personalizer, rounds: int, protocol: sections.Protocol = "classification"
 ) -> None:
     """What would end the run after its last round, told before the first: clients that cannot train or be tested."""
     if protocol != "clients":  # verification judges the global model alone: clients' own ones still count answers
         refuse_untestable(job)
-    if personaliser.stages[-1]:
+    if personalizer.stages[-1]:
         try:
-            personal_job(job, personaliser, rounds).initial()
+            personal_job(job, personalizer, rounds).initial()
         except ConfigError as error:
-            raise ConfigError(f"clients cannot train by the part '{personaliser.name}': {error}") from None
+            raise ConfigError(f"clients cannot train by the part '{personalizer.name}': {error}") from None
 
 
 def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
     """The job with every client's classes numbered for itself, where classes belong to clients."""
-    if not job.algorithm.sharing.owned:
+    if not job.algorithm.owns_classes:
         return job
     local = LocalLabels.of(clients, job.classes)
     return replace(job, clients=local, owners=local.owners)
@@ -252,20 +255,17 @@ def local_training(section: sections.LocalSection, rounds: int) -> LocalTraining
             f"local.lr_decay = {section.lr_decay:g} and local.schedule = {section.schedule!r} both say how the rate "
             "moves: keep one (schedule = { name = 'exponential' } is what lr_decay does)"
         )
-    schedule = Schedule(section.epochs, section.batch, section.drop_last)
-    rate = (section.lr, section.lr_decay)
-    course = build_schedule(section.schedule)
-    local = LocalTraining(schedule, section.optimizer, *rate, section.momentum, section.weight_decay, course, rounds)
+    local = LocalTraining(**{**section.model_dump(), "schedule": build_schedule(section.schedule)}, rounds=rounds)
     local.at(0)  # a warm-up longer than the run is refused before any data are read
     return local
 
 
 def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) -> None:
-    """A personaliser goes on at the last rate, which must not be nothing."""
-    personaliser = algorithm.personalise
-    if personaliser is not None and personaliser.stages[-1] and personaliser.training(local, rounds).lr == 0:
+    """A personalizer goes on at the last rate, which must not be nothing."""
+    personalizer = algorithm.personalize
+    if personalizer is not None and personalizer.stages[-1] and personalizer.training(local, rounds).lr == 0:
         raise ConfigError(
-            f"local.schedule ends at the rate 0, at which the part '{personaliser.name}' would change nothing: "
+            f"local.schedule ends at the rate 0, at which the part '{personalizer.name}' would change nothing: "
             "give the schedule a floor, or the part initial_rate = true"
         )
 
@@ -304,7 +304,12 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
     """The network with its initial weights: drawn, or from a file."""
     section = config.model
     module = build_model(
-        section.name, dataset.shape, len(dataset.classes), seed=key(config.seed, "model"), **section.settings
+        section.name,
+        dataset.shape,
+        len(dataset.classes),
+        seed=key(config.seed, "model"),
+        head=section.head,
+        **section.settings,
     )
     if section.weights is not None:
         if section.weights_digest not in (None, digest_of_weights(section.weights)):
@@ -328,9 +333,9 @@ def build_runner(config: Config, job: Job) -> Runner:
 
 def settle_runner(config: Config, job: Job) -> Config:
     """The configuration with the runner that auto chooses for the job in auto's place."""
-    personaliser = job.algorithm.personalise
-    trains = personaliser is not None and personaliser.stages[-1] > 0
-    also = () if personaliser is None or not trains else (personal_job(job, personaliser, config.rounds),)
+    personalizer = job.algorithm.personalize
+    trains = personalizer is not None and personalizer.stages[-1] > 0
+    also = () if personalizer is None or not trains else (personal_job(job, personalizer, config.rounds),)
     cohort = CohortRule(config.cohort.fraction).size(len(job.clients))
     choice = choose(job, cohort, **config.runner.settings, also=also)
     settings = with_defaults(RUNNERS[choice.runner], choice.settings)

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from fedra.config.imports import trusting
 from fedra.console import steps, tell
 from fedra.core.batches import Examples
 from fedra.core.device import build_device
@@ -28,11 +29,12 @@ from fedra.experiment.evaluators.evaluator import choose_protocol
 from fedra.faces.benchmarks.protocols import (
     FaceSet,
     client_verification,
-    directed,
+    collapsed_result,
     identification,
     open_identification,
     verification,
 )
+from fedra.faces.metrics.collapse import Directed, collapse_warning, give_directions
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.storage.evaluation_record import TEST
@@ -113,12 +115,12 @@ def trained_for(folder: Path) -> str | None:
         return None if run.config().evaluation.protocol == "auto" else run.config().evaluation.protocol
 
 
-def protocols_for_run(folder: Path, on: On, console: Console | None) -> tuple[Protocol, ...]:
+def protocols_for_run(folder: Path, on: On, console: Console | None, trust: bool = False) -> tuple[Protocol, ...]:
     """What a run is judged by on another set when nobody says: what it was trained for, where the set allows that."""
     purpose = trained_for(folder)
     if purpose not in ("classification", None):
         return ("verification",)
-    trained = trained_by_run(folder)
+    trained = trained_by_run(folder, trust=trust)
     names = class_names_of(on, trained)
     shared = len(set(names) & set(trained.classes))
     if shared or not isinstance(on, str | Path | Dataset):
@@ -140,21 +142,28 @@ def evaluate_run_test(
     pairs: int | None = None,
     seed: int = 0,
     device: str = "cpu",
+    trust: bool = False,
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """A run's model on its own test data: verification where the set has pairs, else classification."""
+    """A run's model on its own test data: verification where the set has pairs, else classification.
+
+    Functions of the user's own that the run names (`module:function`) are imported only with `trust`.
+    """
     if "megaface" in protocols:
         raise ConfigError("the protocol 'megaface' needs a MegaFace folder with its lists: evaluate on one")
     config = RunFolder(folder).config()
-    trained = trained_by_run(folder)
-    dataset = build_dataset(config)
+    with trusting(config, trust, f"the run in '{folder}'", ("data", "model")):
+        trained = trained_by_run(folder, trust=trust)
+        dataset = build_dataset(config)
     wanted = protocols or (("classification",) if dataset.pairs is None else ("verification",))
     outcomes: dict[Protocol, ProtocolResult] = {}
     if "classification" in wanted:
         outcomes["classification"] = classification(trained, dataset, metrics, device, console)
     if others := [protocol for protocol in wanted if protocol not in (*RUN_ONLY, "classification")]:
         faces = faces_of(dataset, dataset.name)
-        features = _embedded(embedder_of_run(folder, flip=flip, device=device), faces.images, faces.name, console)
+        features = _embedded(
+            embedder_of_run(folder, flip=flip, device=device, trust=trust), faces.images, faces.name, console
+        )
         outcomes |= _judged(faces, features, others, pairs, seed, console)
     parts = [torch.as_tensor(part) for part in split_dataset(config, dataset)]
     if "clients" in wanted:
@@ -164,7 +173,7 @@ def evaluate_run_test(
         judge = ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
         outcomes["clients"] = by_clients(judge, Model(trained.module, build_device(device)))
     if "training-gallery" in wanted:
-        embedder = embedder_of_run(folder, flip=flip, device=device)
+        embedder = embedder_of_run(folder, flip=flip, device=device, trust=trust)
         outcomes["training-gallery"] = by_client(embedder, dataset, parts, console)
     return ModelEvaluation(TEST, f"{dataset.name} (the run's test data)", outcomes, TEST)
 
@@ -211,19 +220,26 @@ def by_client(embedder: Embedder, dataset: Dataset, parts: Sequence[Tensor], con
                 )
     features = _embedded(embedder, dataset.train.inputs, "training images", console)
     probes = _embedded(embedder, known.inputs, "held-out images", console)
-    return client_verification(classes, (features, dataset.train.targets), (probes, known.targets))
+    if probes.collapsed is not None:
+        return collapsed_result("clients", probes.collapsed, len(known))
+    enrolled = features.features, dataset.train.targets
+    return client_verification(classes, enrolled, (probes.features, known.targets))
 
 
 def _judged(
     faces: FaceSet,
-    features: Tensor,
+    embedded: Directed,
     protocols: Sequence[Protocol],
     pairs: int | None,
     seed: int,
     console: Console | None,
 ) -> dict[Protocol, ProtocolResult]:
     found: dict[Protocol, ProtocolResult] = {}
+    features = embedded.features
     for protocol in protocols or ("verification",):
+        if embedded.collapsed is not None:
+            found[protocol] = collapsed_result(protocol, embedded.collapsed, len(features))
+            continue
         with steps(console, protocol, len(features) ** 2) as done:
             if protocol == "verification":
                 found[protocol] = verification(faces, _pairs(faces, pairs, seed), features)
@@ -240,10 +256,15 @@ def _pairs(faces: FaceSet, count: int | None, seed: int) -> Pairs:
     return draw_pairs(faces.people, count, seed=seed) if faces.pairs is None else faces.pairs
 
 
-def _embedded(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Tensor:
+def _embedded(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Directed:
     with steps(console, f"embedding {name}", len(images)) as done:
         ready = images.is_floating_point()
-        features, lost = directed(embedder.of_prepared(images, done) if ready else embedder(images, done))
-    if lost:
-        tell(console, f"the model gives {lost:,} of {len(images):,} images no features: they are unlike all others")
-    return features
+        found = give_directions(embedder.of_prepared(images, done) if ready else embedder(images, done))
+    if found.collapsed is not None:
+        tell(console, collapse_warning(found.collapsed))
+    elif found.zeros:
+        tell(
+            console,
+            f"the model gives {found.zeros:,} of {len(images):,} images no features: they are unlike all others",
+        )
+    return found

@@ -53,6 +53,7 @@ class EvaluationOptions:
     batch: int
     device: str | None
     console: Console | None
+    trust: bool = False
 
     def compare(self, embedder: Embedder, on: On, protocols: Sequence[Protocol]) -> ModelEvaluation:
         """The protocols that compare embeddings."""

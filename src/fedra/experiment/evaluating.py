@@ -55,6 +55,7 @@ def evaluate(
     seed: int = 0,
     batch: int = 64,
     device: str | None = None,
+    trust: bool = False,
     console: Console | None = None,
 ) -> EvaluationReport:
     """Evaluate a model by the field's protocols.
@@ -80,6 +81,7 @@ def evaluate(
         seed: Seeds what is drawn.
         batch: Images at once.
         device: Where the model runs; a module's own device, or the CPU, if None.
+        trust: Whether functions of your own that a run names (`module:function`) are imported.
         console: Is told of progress and of warnings, such as images that had to be cut.
 
     Returns:
@@ -100,7 +102,7 @@ def evaluate(
     settings |= {} if network is None else {"network": network, "input": "x".join(map(str, size or FACE_SIZE))}
     settings |= {} if detector is None else {"detector": str(detector)}
     options = EvaluationOptions(
-        chosen, asked, network, size, prepare, flip, detector, pairs, seed, batch, device, console
+        chosen, asked, network, size, prepare, flip, detector, pairs, seed, batch, device, console, trust
     )
     if not isinstance(model, str | Path):
         if on is None:
@@ -121,14 +123,16 @@ def _evaluate_path(path: Path, on: On | None, options: EvaluationOptions) -> Mod
     wanted = options.protocols
     is_run = options.network is None and path.is_dir()
     if is_run and not wanted:
-        wanted = protocols_for_run(path, on, options.console)
+        wanted = protocols_for_run(path, on, options.console, options.trust)
     refuse_run_only(wanted)
     if "classification" not in wanted:
         return options.compare(opened(), on, wanted)
     if not is_run:
         raise ConfigError("a weight file holds no classes that could be counted: give a run's folder, or a module")
     device = build_device(options.device or "cpu")
-    found = classify_on(trained_by_run(path), on, options.metrics, device=device, console=options.console)
+    found = classify_on(
+        trained_by_run(path, trust=options.trust), on, options.metrics, device=device, console=options.console
+    )
     others = tuple(protocol for protocol in wanted if protocol != "classification")
     more = options.compare(opened(), on, others).outcomes if others else {}
     return ModelEvaluation(found.name, found.data, found.outcomes | more, found.source)
@@ -148,6 +152,7 @@ def _evaluate_own_data(path: Path, options: EvaluationOptions) -> ModelEvaluatio
         pairs=options.pairs,
         seed=options.seed,
         device=options.device or "cpu",
+        trust=options.trust,
         console=options.console,
     )
 
@@ -157,7 +162,9 @@ def _embedder_of_path(path: Path, options: EvaluationOptions) -> Embedder:
     if options.network is None:
         if path.is_file():
             raise ConfigError(f"'{path}' is a file: name its network (network, --network), or give a run's folder")
-        return embedder_of_run(path, fit="crop", flip=options.flip, batch=options.batch, device=device)
+        return embedder_of_run(
+            path, fit="crop", flip=options.flip, batch=options.batch, device=device, trust=options.trust
+        )
     name, settings = read_word(options.network)
     shape = (3, *(options.size or FACE_SIZE))
     return embedder_of_weights(

@@ -28,6 +28,7 @@ from fedra.experiment.result import RunResult
 from fedra.experiment.user_data import Client
 from fedra.experiment.user_objects import UserObjects, describe_parts
 from fedra.storage.run_folder import RunFolder
+from fedra.trust import importing
 
 Table = Mapping[str, Any]
 Protocol = Literal["auto", "classification", "verification", "clients"]
@@ -148,6 +149,7 @@ class Experiment:
         ).build
 
     @classmethod
+    @importing()
     def from_config(
         cls, config: Config | Table | str | Path, overrides: Iterable[str] = (), metrics: MetricChoice = ()
     ) -> Experiment:
@@ -159,7 +161,8 @@ class Experiment:
             metrics: Measured in addition to those of the configuration; see the class.
 
         Returns:
-            An experiment whose `config` has every default written out.
+            An experiment whose `config` has every default written out. Functions of your own that it names
+            (`module:function`) are imported.
 
         Example:
             >>> fedra.Experiment.from_config("configs/quickstart.toml", ["rounds=5"]).run(out="runs/a")
@@ -174,6 +177,7 @@ class Experiment:
         experiment._build = partial(build, metrics=own)
         return experiment
 
+    @importing()
     def run(
         self,
         out: Path | str | None = None,

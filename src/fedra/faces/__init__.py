@@ -1,4 +1,14 @@
-"""From photographs to names: detection, alignment, galleries of templates, verification and identification."""
+"""From photographs to names: detection, alignment, galleries of templates, verification and identification.
+
+Example:
+    >>> recognizer = fedra.faces.FaceRecognizer("runs/faces", detector="yunet")
+    >>> for face in recognizer.detect("group.jpg"):
+    ...     print(face.box, face.embedding)
+    >>> gallery = fedra.faces.Gallery.open("staff.gallery", recognizer)
+    >>> gallery.enroll("Ada", ["ada1.jpg", "ada2.jpg"])
+    >>> gallery.identify("door.jpg").name
+    'Ada'
+"""
 
 from __future__ import annotations
 
@@ -9,79 +19,107 @@ from fedra.lazy import lazy_names
 if TYPE_CHECKING:
     from fedra.faces.photos.align_folder import AlignmentOutcome, align_folder
     from fedra.faces.photos.alignment import align_face, similarity, warp
-    from fedra.faces.photos.detection import Detector, Face, main_face
+    from fedra.faces.photos.any_photo import Photo, read_photo
+    from fedra.faces.photos.detection import Detection, Detector, main_face
     from fedra.faces.photos.detectors import open_detector
     from fedra.faces.photos.known_points import KnownPoints
     from fedra.faces.photos.landmarks import five_points, template
     from fedra.faces.photos.photo_files import photographs_in, read_photograph
-    from fedra.faces.recognition.calibrate import calibrate
-    from fedra.faces.recognition.enrollment import Enrolment, enrol, forget, people_in, person_at
-    from fedra.faces.recognition.gallery import Gallery, Match
-    from fedra.faces.recognition.recognizer import FaceRecognizer, ModelSource, open_recognizer
-    from fedra.faces.recognition.thresholds import Decision, calibrate_people, save_decision, stored_decision
+    from fedra.faces.recognition.answers import IdentificationResult, Match, PhotoIdentification, VerificationResult
+    from fedra.faces.recognition.calibrate import Calibration, calibrate
+    from fedra.faces.recognition.choose_threshold import calibrate_people
+    from fedra.faces.recognition.enrollment import Enrollment, people_in
+    from fedra.faces.recognition.face import Face, FaceWarning
+    from fedra.faces.recognition.gallery import Gallery
+    from fedra.faces.recognition.gallery_changes import Removal, remove_person
+    from fedra.faces.recognition.model_source import ModelSource
+    from fedra.faces.recognition.recognizer import FaceRecognizer
+    from fedra.faces.recognition.thresholds import Decision, ErrorRate, TemplateThreshold
+    from fedra.faces.synthetic.people import SyntheticFaces
+    from fedra.faces.synthetic.photos_of_people import PhotographSettings, photographs, write_photographs
 
 __all__ = [
     "AlignmentOutcome",
+    "Calibration",
     "Decision",
+    "Detection",
     "Detector",
-    "Enrolment",
+    "Enrollment",
+    "ErrorRate",
     "Face",
     "FaceRecognizer",
+    "FaceWarning",
     "Gallery",
+    "IdentificationResult",
     "KnownPoints",
     "Match",
     "ModelSource",
+    "Photo",
+    "PhotoIdentification",
+    "PhotographSettings",
+    "Removal",
+    "SyntheticFaces",
+    "TemplateThreshold",
+    "VerificationResult",
     "align_face",
     "align_folder",
     "calibrate",
     "calibrate_people",
-    "enrol",
     "five_points",
-    "forget",
     "main_face",
     "open_detector",
-    "open_recognizer",
     "people_in",
-    "person_at",
+    "photographs",
     "photographs_in",
+    "read_photo",
     "read_photograph",
-    "save_decision",
+    "remove_person",
     "similarity",
-    "stored_decision",
     "template",
     "warp",
+    "write_photographs",
 ]
 
 _HOMES = {
     "AlignmentOutcome": "fedra.faces.photos.align_folder",
+    "Calibration": "fedra.faces.recognition.calibrate",
     "Decision": "fedra.faces.recognition.thresholds",
+    "Detection": "fedra.faces.photos.detection",
     "Detector": "fedra.faces.photos.detection",
-    "Enrolment": "fedra.faces.recognition.enrollment",
-    "Face": "fedra.faces.photos.detection",
+    "Enrollment": "fedra.faces.recognition.enrollment",
+    "Face": "fedra.faces.recognition.face",
     "FaceRecognizer": "fedra.faces.recognition.recognizer",
+    "FaceWarning": "fedra.faces.recognition.face",
     "Gallery": "fedra.faces.recognition.gallery",
+    "IdentificationResult": "fedra.faces.recognition.answers",
     "KnownPoints": "fedra.faces.photos.known_points",
-    "Match": "fedra.faces.recognition.gallery",
-    "ModelSource": "fedra.faces.recognition.recognizer",
+    "Match": "fedra.faces.recognition.answers",
+    "ModelSource": "fedra.faces.recognition.model_source",
+    "Photo": "fedra.faces.photos.any_photo",
+    "PhotoIdentification": "fedra.faces.recognition.answers",
+    "PhotographSettings": "fedra.faces.synthetic.photos_of_people",
+    "ErrorRate": "fedra.faces.recognition.thresholds",
+    "Removal": "fedra.faces.recognition.gallery_changes",
+    "SyntheticFaces": "fedra.faces.synthetic.people",
+    "TemplateThreshold": "fedra.faces.recognition.thresholds",
+    "VerificationResult": "fedra.faces.recognition.answers",
     "align_face": "fedra.faces.photos.alignment",
     "align_folder": "fedra.faces.photos.align_folder",
     "calibrate": "fedra.faces.recognition.calibrate",
-    "calibrate_people": "fedra.faces.recognition.thresholds",
-    "enrol": "fedra.faces.recognition.enrollment",
+    "calibrate_people": "fedra.faces.recognition.choose_threshold",
     "five_points": "fedra.faces.photos.landmarks",
-    "forget": "fedra.faces.recognition.enrollment",
     "main_face": "fedra.faces.photos.detection",
     "open_detector": "fedra.faces.photos.detectors",
-    "open_recognizer": "fedra.faces.recognition.recognizer",
     "people_in": "fedra.faces.recognition.enrollment",
-    "person_at": "fedra.faces.recognition.enrollment",
+    "photographs": "fedra.faces.synthetic.photos_of_people",
     "photographs_in": "fedra.faces.photos.photo_files",
+    "read_photo": "fedra.faces.photos.any_photo",
     "read_photograph": "fedra.faces.photos.photo_files",
-    "save_decision": "fedra.faces.recognition.thresholds",
+    "remove_person": "fedra.faces.recognition.gallery_changes",
     "similarity": "fedra.faces.photos.alignment",
-    "stored_decision": "fedra.faces.recognition.thresholds",
     "template": "fedra.faces.photos.landmarks",
     "warp": "fedra.faces.photos.alignment",
+    "write_photographs": "fedra.faces.synthetic.photos_of_people",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -30,10 +30,25 @@ def read_flip(word: str) -> Flip:
 class Embedder:
     """`embedder(images)`: uint8 images (N, C, H, W) or (N, H, W, C) to features (N, d), one row per image.
 
-    `module` is a model with a `body`, any other module from images to embeddings, or any such function. `prepare`
-    makes floats of uint8 images as in training. `shape` is what the body reads; images of another size are refused, or
-    with `fit` cropped about their centre or resized. `flip` adds the mirrored image: the features are summed, as
-    InsightFace does, or put side by side. They are not scaled to unit length: their norm tells of the image's quality.
+    Features are not scaled to unit length: their norm tells of the image's quality.
+
+    Args:
+        module: A model with a `body`, any other module from images to embeddings, or any such function.
+        prepare: Makes floats of uint8 images as in training, such as `Transform(mean, std).prepare`.
+        shape: What the body reads, (C, H, W).
+        fit: What happens to images of another size: "refuse", "crop" about their center, or "resize".
+        flip: Adds the mirrored image: "sum" adds the features, as InsightFace does, "concatenate" puts them side by
+            side.
+        batch: Images at once.
+        device: Where the body runs.
+
+    Example:
+        >>> import torch
+        >>> from fedra.data import Transform
+        >>> from fedra.models import build
+        >>> embedder = Embedder(build("fedavg-cnn", (1, 28, 28), 10), Transform().prepare, (1, 28, 28))
+        >>> embedder(torch.zeros(3, 1, 28, 28, dtype=torch.uint8)).shape
+        torch.Size([3, 512])
     """
 
     def __init__(

@@ -100,7 +100,9 @@ def _shortened(value: Any) -> Any:
 def _results(summary: Mapping[str, Any]) -> str:
     kind = "verification accuracy" if summary.get("protocol") == "verification" else "accuracy"
     rows = [("rounds", f"{summary['rounds']:,}"), ("sent by clients", f"{summary['bytes_up'] / 1e6:,.1f} MB")]
-    if summary["final_accuracy"] is not None:
+    if "collapsed" in summary:
+        rows[:0] = [(f"{kind}, last", f"none: {summary['collapsed']}")]
+    elif summary["final_accuracy"] is not None:
         rows[:0] = [
             (f"{kind}, last", f"{summary['final_accuracy']:.2%}"),
             (f"{kind}, best", f"{summary['best_accuracy']:.2%}"),
@@ -125,7 +127,8 @@ def _limits(about: Mapping[str, Any]) -> str:
     return f"""For research on recognition, and for comparing images like those it was trained on.
 
 - Inputs must be made as in training: {_size(about)}, for faces aligned by the same five points.
-- An embedding alone decides nothing. Choose a threshold on images like yours (`fedra calibrate`), and state its error.
+- An embedding alone decides nothing. Choose a threshold on images like yours (`fedra faces calibrate`), and state its
+  error.
 - The figures above hold for the sets they name. Errors across age, sex, skin colour or cameras were not measured.
 - Embeddings of people are biometric data: do not identify anybody without their consent and a legal ground, and do not
   let the model alone decide what happens to a person."""

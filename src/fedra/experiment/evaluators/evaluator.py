@@ -19,8 +19,8 @@ from fedra.errors import ConfigError, DataError, RunFailed
 from fedra.evaluation.classifier_metrics import Metric
 from fedra.evaluation.metrics import figures_of
 from fedra.experiment.evaluators.round_summary import ONLY_CLASS
-from fedra.faces.benchmarks.protocols import directed
 from fedra.faces.metrics import Scores, verify
+from fedra.faces.metrics.collapse import give_directions
 from fedra.runners.base import Evaluation, Runner
 
 
@@ -94,18 +94,24 @@ class VerificationJudge:
 
     def __call__(self, job: Job, runner: Runner, weights: Weights) -> Verdict:
         arranged = Weights(*(job.model.arrange(values) for values in weights))
-        return Verdict(self.figures(embed(job.model, arranged, self._images)))
+        features = embed(job.model, arranged, self._images)
+        return Verdict(self.figures(features, job.model.precision.passes))
 
-    def figures(self, features: Tensor) -> dict[str, Any]:
-        """Of the embeddings of all images; those that are zero are counted, for they are unlike all others."""
-        features, lost = directed(features)
+    def figures(self, features: Tensor, passes: torch.dtype = torch.float32) -> dict[str, Any]:
+        """Of the embeddings of all images; those that are zero are counted, for they are unlike all others.
+
+        Where embeddings have collapsed, there are no figures but the reason. `passes` is the type of their network.
+        """
+        features, lost, collapsed = give_directions(features, passes)
+        told: dict[str, Any] = {"zero_embeddings": lost} if lost else {}
+        if collapsed is not None:
+            return {"accuracy": None, "loss": None, "auroc": None, **told, "collapsed": collapsed}
         first, second = features[self._first], features[self._second]
         try:
             accuracy = verify(first, second, self._same).accuracy
             auroc = Scores.of_pairs(torch.cosine_similarity(first.double(), second.double()), self._same).auroc()
         except DataError as error:
             raise RunFailed(f"the model cannot be verified: {error}") from None
-        told = {"zero_embeddings": lost} if lost else {}
         return {"accuracy": accuracy, "loss": None, "auroc": auroc, **told}
 
 

@@ -22,7 +22,7 @@ from fedra.evaluation.metrics import DEFAULT, compute_metrics, probabilities_of
 from fedra.evaluation.personal_models import personalised
 from fedra.experiment.build import Built, build_runner
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, write_recognition
+from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, warnings, write_recognition
 from fedra.experiment.evaluators.round_summary import Measures
 from fedra.experiment.rounds import note_losses
 from fedra.reports import client_models as personal_report
@@ -47,7 +47,7 @@ def last_test(
     if isinstance(built.judge, ClientsJudge):
         return _recognise(config, built.judge, job, state, folder, console)
     found = _test(built, job, state.server.weights, folder, console, best)
-    if job.algorithm.personalise is not None:
+    if job.algorithm.personalize is not None:
         return found | _personalise(config, built.measures, job, state, folder, console)
     return found | (_test_clients(built.measures, job, state, folder, console) if config.evaluation.per_client else {})
 
@@ -125,6 +125,8 @@ def _recognise(
 ) -> dict[str, Any]:
     found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
     tell(console, result(judge, found))
+    for warning in warnings(judge, found):
+        tell(console, warning)
     tell(console, personal_report.warning(diverged(judge, found), len(judge.devices)))
     if folder:
         write_recognition(folder.path, judge, found)
@@ -137,12 +139,12 @@ def _personalise(
     config: Config, measures: Measures, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, float | None]:
     """Every client's own model after the last round: figures for the summary, a line per client for the record."""
-    assert job.algorithm.personalise is not None, "the algorithm has no personaliser"
+    assert job.algorithm.personalize is not None, "the algorithm has no personalizer"
     if job.test is None:
         tell(console, "clients' own models are not tested: the data set has no test examples")
         return {}
     metrics = [metric for metric in measures.single if metric.name not in DEFAULT]
-    total = len(job.clients) * len(job.algorithm.personalise.stages)
+    total = len(job.clients) * len(job.algorithm.personalize.stages)
     make = partial(build_runner, config)
     with steps(console, "every client's own model", total) as done:
         outcome = personalised(job, make, state.server, state.memory.get, state.round, done, metrics)

@@ -11,6 +11,7 @@ from fedra.errors import ConfigError, nearest
 from fedra.evaluation.classification import predicts_one_class
 from fedra.evaluation.classifier_metrics import METRICS, Metric
 from fedra.evaluation.metrics import MetricChoice, choose_metrics
+from fedra.evaluation.results import was_tested
 
 LOSS = Metric("loss", lambda targets, probabilities: None, higher=False)
 """The mean cross-entropy, which every classification test has; its line is not computed as a metric."""
@@ -83,9 +84,10 @@ def summarize_rounds(lines: Sequence[Mapping[str, Any]], measures: Measures) -> 
     """`final_` and `best_` figures of every metric (the best over the rounds, each for itself), and the best round."""
     found: dict[str, Any] = {}
     for metric in {one.key: one for one in (*measures.single, measures.best)}.values():
-        values = [line[metric.key] for line in lines if line.get(metric.key) is not None]
+        tested = [line.get(metric.key) for line in lines if was_tested(line)]
+        values = [value for value in tested if value is not None]
         best = (max if metric.higher else min)(values, default=None)
-        found |= {f"final_{metric.key}": values[-1] if values else None, f"best_{metric.key}": best}
+        found |= {f"final_{metric.key}": tested[-1] if tested else None, f"best_{metric.key}": best}
     return found | {"best_round": best_round(lines, measures.best), "best_by": measures.best.name}
 
 

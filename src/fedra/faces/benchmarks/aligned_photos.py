@@ -72,7 +72,7 @@ def _crops(
                 if face is None:
                     problems[row] = "no face was found"
                 else:
-                    crops.append(align_face(image, face.points, size))
+                    crops.append(align_face(image, face.landmarks, size))
             except DataError as error:
                 problems[row] = str(error)
             done(1)

@@ -57,6 +57,7 @@ def closed_set(
         std=(0.5,) * 3,
         augment=("flip",),
         groups=indices(people.groups, owners)[train] if owners else None,
+        group_names=owners,
         notes=dict(people.notes),
     )
     return dataset, place

@@ -72,13 +72,14 @@ def verification_set(
     return VerificationSet(dataset.name, dataset.test.inputs, dataset.pairs, dataset.test.targets)
 
 
-def bin_set(path: Path, *, size: int = 112, root: Path | None = None) -> VerificationSet:
+def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None) -> VerificationSet:
     """InsightFace's .bin: a pickle of 2 P encoded images and P truth values; images 2 i and 2 i + 1 are pair i.
 
     Only lists, bytes, truth values and arrays of numpy are unpickled; a file that asks for more is refused.
     """
+    path = Path(path)
     kept = cached(
-        root or path.parent,
+        Path(root or path.parent),
         f"bin-{path.stem}",
         [path],
         lambda: _read_bin(path, size),
@@ -95,34 +96,41 @@ def bin_set(path: Path, *, size: int = 112, root: Path | None = None) -> Verific
 
 
 def lfw_set(
-    folder: Path, *, size: int = 112, width: int | None = None, pairs: str = "pairs.txt", root: Path | None = None
+    folder: Path | str,
+    *,
+    size: int = 112,
+    width: int | None = None,
+    pairs: str = "pairs.txt",
+    root: Path | str | None = None,
 ) -> VerificationSet:
     """The pairs of a list in LFW's format, and the images that they name; folder/name/name_0001.jpg is image 1."""
+    folder = Path(folder)
     listed = read_pair_list(folder / pairs)
     listing = list_images(folder)
     wanted = {photo for pair in listed for photo in (pair.first, pair.second)}
     rows = [row for row, photo in enumerate(photos(listing)) if photo in wanted]
     chosen = rows_of(listing, rows)
-    images, note = _images(root or folder.parent, folder, chosen, size, width)
+    images, note = _images(Path(root or folder.parent), folder, chosen, size, width)
     names = tuple(sorted(set(chosen.classes)))
     rows_of_pairs = listed_pairs(listed, chosen, folder / pairs)
     return VerificationSet(folder.name, images, rows_of_pairs, indices(chosen.classes, names), names, note)
 
 
 def folder_set(
-    folder: Path,
+    folder: Path | str,
     *,
     size: int = 112,
     width: int | None = None,
     pairs: int | None = None,
     seed: int = 0,
-    root: Path | None = None,
+    root: Path | str | None = None,
 ) -> VerificationSet:
     """All images of folder/identity/image, with balanced pairs drawn by the seed."""
+    folder = Path(folder)
     listing = list_images(folder)
     names = tuple(sorted(set(listing.classes)))
     people = indices(listing.classes, names)
-    images, note = _images(root or folder.parent, folder, listing, size, width)
+    images, note = _images(Path(root or folder.parent), folder, listing, size, width)
     return VerificationSet(folder.name, images, draw_pairs(people, pairs, seed=seed), people, names, note)
 
 

@@ -51,8 +51,8 @@ class _Skip(Exception):
 
 
 def align_folder(
-    source: Path,
-    target: Path,
+    source: Path | str,
+    target: Path | str,
     finder: Detector | KnownPoints,
     *,
     size: int = TEMPLATE_SIDE,
@@ -62,10 +62,26 @@ def align_folder(
 ) -> AlignmentOutcome:
     """Align the main face of every photograph under `source` into the same place under `target`.
 
-    `finder` finds the faces, or knows their points. A crop carries the mark of its photograph, finder and size: one
-    that is there already is not made again, and any other file in its place stays unless `force`. Photographs without
-    a crop are listed in target/skipped.csv.
+    A crop carries a mark of its photograph, detector and size: one that is there already is not made again, and any
+    other file in its place stays unless `force`. Photographs without a crop are listed in target/skipped.csv.
+
+    Args:
+        source: A folder of photographs, at any depth.
+        target: The folder for the crops, made if needed; neither folder may hold the other.
+        finder: A detector, or the known points of the photographs.
+        size: Side of the crops in pixels.
+        format: "jpg" of quality 95, or "png".
+        force: Replace files in the places of crops.
+        console: Where to show progress, if anywhere.
+
+    Returns:
+        How many crops were made and were there before, and the reason for each photograph that was skipped.
+
+    Example:
+        >>> align_folder("photos", "crops", open_detector("yunet"), size=112)
+        AlignmentOutcome(made=12, there=0, skipped={})
     """
+    source, target = Path(source), Path(target)
     _check_apart(source, target)
     _check_skipped(target / SKIPPED)
     template(size)  # refuses a senseless size before any work
@@ -123,7 +139,9 @@ def _align(photograph: Path, place: Path, crop: Path, finder: Detector | KnownPo
         if crop.exists() and not force:
             if _mark_of(crop) == mark:
                 return False
-            raise _Skip(f"'{crop}' is there and is not its crop with these points and size: --force replaces it")
+            raise _Skip(
+                f"'{crop}' is there and is not its crop with these points and size: it stays unless replacing is forced"
+            )
         image = read_photograph(photograph)
         aligned = align_face(image, _points(finder, place, image), size)
     except OSError as error:
@@ -146,7 +164,7 @@ def _points(finder: Detector | KnownPoints, place: Path, image: Bytes) -> Points
     face = main_face(finder(image), image.shape)
     if face is None:
         raise _Skip("no face was found")
-    return face.points
+    return face.landmarks
 
 
 def _mark(content: bytes, place: Path, finder: Detector | KnownPoints, size: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,34 +16,69 @@ Boxes = NDArray[np.float64]
 """(N, 4): left, top, right, bottom in pixels."""
 
 
+class HasBox(Protocol):
+    """Whatever has a box, (left, top, right, bottom)."""
+
+    @property
+    def box(self) -> NDArray[np.float64]: ...
+
+
+Boxed = TypeVar("Boxed", bound=HasBox)
+
+
 @dataclass(frozen=True, eq=False)
-class Face:
-    """A found face: its box (left, top, right, bottom), how sure the detector is (0 to 1), and its five points."""
+class Detection:
+    """A face that a detector found.
+
+    Attributes:
+        box: Left, top, right and bottom in pixels.
+        score: How sure the detector is, from 0 to 1.
+        landmarks: Five points (5, 2), x first: eyes, tip of the nose, corners of the mouth; the image's left first.
+
+    Example:
+        >>> Detection(np.array([10.0, 10, 60, 70]), 0.9, landmarks)
+    """
 
     box: NDArray[np.float64]
     score: float
-    points: Points
+    landmarks: Points
 
 
 class Detector(Protocol):
-    """Finds the faces of an image, uint8 (H, W, 3) RGB of any size, the surest first.
+    """Finds the faces of an image, `uint8` (H, W, 3) in RGB of any size, the surest first.
 
-    `fingerprint` tells detectors apart: equal ones find the same faces.
+    Any callable of this form can be a detector. `fingerprint` tells detectors apart: equal ones find the same faces.
+
+    Example:
+        >>> class WholeImage:
+        ...     fingerprint = "whole image 1"
+        ...
+        ...     def __call__(self, image):
+        ...         height, width = image.shape[:2]
+        ...         return [Detection(np.array([0.0, 0, width, height]), 1.0, template(width))]
     """
 
     fingerprint: str
 
-    def __call__(self, image: Bytes) -> list[Face]: ...
+    def __call__(self, image: Bytes) -> list[Detection]: ...
 
 
-def main_face(faces: Sequence[Face], shape: tuple[int, ...]) -> Face | None:
-    """Whom the photograph (height, width, ...) is of: the largest area minus twice the squared distance to its middle.
+def main_face(faces: Sequence[Boxed], shape: tuple[int, ...]) -> Boxed | None:
+    """The face that a photograph is of: the largest area minus twice the squared distance to the middle.
 
-    None where no face was found.
+    Args:
+        faces: What a detector or a recognizer found.
+        shape: The photograph's (height, width, ...).
+
+    Returns:
+        One of them, or None where there are none.
+
+    Example:
+        >>> main_face(detector(image), image.shape)
     """
     middle = np.array([shape[1], shape[0]]) / 2
 
-    def importance(face: Face) -> float:
+    def importance(face: HasBox) -> float:
         corner, opposite = face.box[:2], face.box[2:]
         area = float(np.prod(np.maximum(opposite - corner, 0)))
         return area - 2 * float((((corner + opposite) / 2 - middle) ** 2).sum())

@@ -11,7 +11,19 @@ from fedra.faces.photos.yunet import YuNet, public_yunet
 
 
 def open_detector(name: Path | str) -> Detector:
-    """YuNet from an ONNX file, MTCNN from a folder of three, or "yunet" for the public file, downloaded if need be."""
+    """A detector by its name or files; it needs onnxruntime, `pip install 'fedra[faces]'`.
+
+    Args:
+        name: "yunet" for the public YuNet file (downloaded once), the path of a YuNet `.onnx` file, or a folder with
+            MTCNN's `pnet.onnx`, `rnet.onnx` and `onet.onnx`.
+
+    Returns:
+        A callable from an image, `uint8` (H, W, 3) in RGB, to its faces.
+
+    Example:
+        >>> for found in open_detector("yunet")(read_photo("group.jpg")):
+        ...     print(found.box, found.score)
+    """
     path = detector_path(name)
     if not path.is_dir():
         return YuNet(path)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from fedra.data.decoding import Bytes
 from fedra.errors import DataError
-from fedra.faces.photos.detection import Boxes, Face, suppress
+from fedra.faces.photos.detection import Boxes, Detection, suppress
 from fedra.faces.photos.onnx_network import Floats, Network
 
 FILES = ("pnet.onnx", "rnet.onnx", "onet.onnx")
@@ -52,8 +52,9 @@ class MTCNN:
     """
 
     def __init__(
-        self, folder: Path, *, smallest: int = 20, scores: tuple[float, float, float] = (0.6, 0.7, 0.7)
+        self, folder: Path | str, *, smallest: int = 20, scores: tuple[float, float, float] = (0.6, 0.7, 0.7)
     ) -> None:
+        folder = Path(folder)
         self._networks = [Network(folder / name) for name in FILES]
         self._smallest, self._scores = smallest, scores
         for network in self._networks:
@@ -62,7 +63,7 @@ class MTCNN:
         digest = hashlib.sha256("".join(network.sha256 for network in self._networks).encode()).hexdigest()
         self.fingerprint = f"mtcnn {digest[:16]} {smallest} {' '.join(f'{score:g}' for score in scores)}"
 
-    def __call__(self, image: Bytes) -> list[Face]:
+    def __call__(self, image: Bytes) -> list[Detection]:
         picture = Image.fromarray(image)
         picture.thumbnail((LONGEST, LONGEST), Image.Resampling.BILINEAR)
         boxes = self._proposals(picture)
@@ -70,7 +71,9 @@ class MTCNN:
         found = self._last(picture, boxes)
         ratio = np.array([image.shape[1] / picture.width, image.shape[0] / picture.height])
         faces = zip(found.boxes, found.scores, found.points, strict=True)
-        return [Face((box.reshape(2, 2) * ratio).ravel(), float(score), points * ratio) for box, score, points in faces]
+        return [
+            Detection((box.reshape(2, 2) * ratio).ravel(), float(score), points * ratio) for box, score, points in faces
+        ]
 
     def _proposals(self, picture: Image.Image) -> Boxes:
         """Squares that the first network takes for faces, on every level of the pyramid."""

@@ -1,8 +1,9 @@
-"""Photographs as people have them: upright, in colour, whatever the camera or program wrote."""
+"""Photographs as people have them: upright, in color, whatever the camera or program wrote."""
 
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from fedra.data.decoding import Bytes
 from fedra.data.images import SUFFIXES
 from fedra.errors import DataError
 
+PHOTO_SUFFIXES = (*SUFFIXES, ".heic", ".heif", ".avif")
+"""Files that are taken for photographs; phones write HEIC, which is read where pillow-heif is installed."""
+
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
     from PIL.ImageFile import ImageFile
@@ -24,29 +28,74 @@ _OPENING = Lock()
 """Held while Pillow's limit, of which a process has one for all its threads, is ours."""
 
 
-def read_photograph(path: Path) -> Bytes:
-    """The photograph as uint8 (H, W, 3), RGB, turned as its EXIF orientation says; what is transparent is white."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+def read_photograph(path: Path | str) -> Bytes:
+    """The photograph in a file.
 
+    Args:
+        path: An image file of any format that Pillow reads; HEIC needs the package pillow-heif.
+
+    Returns:
+        A `uint8` array (H, W, 3) in RGB, turned as its EXIF orientation says; what is transparent is white.
+
+    Example:
+        >>> read_photograph("group.jpg").shape
+        (1080, 1920, 3)
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    _register_heic()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large images and of odd notes of cameras
-            with _opened(path) as image:
-                pixels: Bytes = np.array(_coloured(ImageOps.exif_transpose(image)))
+            with _opened(Path(path)) as image:
+                pixels = to_rgb(image)
     except Image.DecompressionBombError:
         raise DataError(f"the photograph '{path}' has more than {LARGEST:,} pixels: make it smaller") from None
     except Exception as error:  # a damaged file fails in any way
-        reason = "it is no image" if isinstance(error, UnidentifiedImageError) else _reason(error)
+        reason = _unknown(Path(path)) if isinstance(error, UnidentifiedImageError) else _reason(error)
         raise DataError(f"the photograph '{path}' cannot be read ({reason}): check the file") from None
     return pixels
 
 
-def photographs_in(folder: Path) -> list[Path]:
-    """All image files under a folder, at any depth, in the order of names; hidden ones are left out."""
+def to_rgb(image: Picture) -> Bytes:
+    """A PIL image as `uint8` (H, W, 3), upright."""
+    from PIL import ImageOps
+
+    pixels: Bytes = np.array(_in_color(ImageOps.exif_transpose(image)))
+    return pixels
+
+
+def photographs_in(folder: Path | str) -> list[Path]:
+    """All image files under a folder, at any depth, in the order of names; hidden ones are left out.
+
+    Args:
+        folder: The folder to look through.
+
+    Returns:
+        Their paths. HEIC and AVIF files are among them, whether or not this machine can read them.
+
+    Example:
+        >>> photographs_in("staff/Ada")
+        [PosixPath('staff/Ada/1.jpg'), PosixPath('staff/Ada/2.heic')]
+    """
+    folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"there is no folder '{folder}': give a folder of photographs")
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES and path.is_file())
     return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
+
+
+def _register_heic() -> None:
+    if find_spec("pillow_heif") is not None:
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
+
+
+def _unknown(path: Path) -> str:
+    if path.suffix.lower() in (".heic", ".heif") and find_spec("pillow_heif") is None:
+        return "HEIC needs pillow-heif: pip install pillow-heif"
+    return "it is no image"
 
 
 def _opened(path: Path) -> ImageFile:
@@ -62,7 +111,7 @@ def _opened(path: Path) -> ImageFile:
             Image.MAX_IMAGE_PIXELS = limit
 
 
-def _coloured(image: Picture) -> Picture:
+def _in_color(image: Picture) -> Picture:
     from PIL import Image
 
     if image.mode[0] in "IF":

@@ -11,7 +11,7 @@ from fedra.data.decoding import Bytes
 from fedra.data.download import RemoteFile, locate
 from fedra.data.loading import data_root
 from fedra.errors import DataError
-from fedra.faces.photos.detection import Face, suppress
+from fedra.faces.photos.detection import Detection, suppress
 from fedra.faces.photos.onnx_network import Floats, Network
 
 PUBLIC = RemoteFile(
@@ -44,7 +44,8 @@ class YuNet:
     `overlap`.
     """
 
-    def __init__(self, path: Path, *, score: float = 0.6, overlap: float = 0.3) -> None:
+    def __init__(self, path: Path | str, *, score: float = 0.6, overlap: float = 0.3) -> None:
+        path = Path(path)
         self._network = Network(path)
         self._score, self._overlap = score, overlap
         wanted = {f"{kind}_{stride}" for kind in KINDS for stride in STRIDES}
@@ -58,12 +59,12 @@ class YuNet:
         self._fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
         self.fingerprint = f"yunet {self._network.sha256[:16]} {score:g} {overlap:g}"
 
-    def __call__(self, image: Bytes) -> list[Face]:
+    def __call__(self, image: Bytes) -> list[Detection]:
         largest = min(self._fixed) if self._fixed else max(SIDES)
         sides = dict.fromkeys(min(side, largest, max(image.shape[:2])) for side in SIDES)
         return next((faces for side in sides if (faces := self._at(image, side))), [])
 
-    def _at(self, image: Bytes, side: int) -> list[Face]:
+    def _at(self, image: Bytes, side: int) -> list[Detection]:
         """The faces of the picture made so small that its longer side is `side`."""
         from PIL import Image
 
@@ -77,7 +78,7 @@ class YuNet:
         boxes, scores, points = self._decoded(self._network(canvas), canvas.shape[2:])
         ratio = np.array([width / small[0], height / small[1]])
         return [
-            Face((boxes[row].reshape(2, 2) * ratio).ravel(), float(scores[row]), points[row] * ratio)
+            Detection((boxes[row].reshape(2, 2) * ratio).ravel(), float(scores[row]), points[row] * ratio)
             for row in suppress(boxes, scores, self._overlap)
         ]
 

@@ -1,194 +1,301 @@
-"""A gallery: one template for each enrolled person in one safetensors file; never a photograph.
+"""A gallery of enrolled people in a file that several programs may read and change at once.
 
-A template is the sum of the embeddings of a person's photographs, of which only the direction counts: photographs can
-be added later, and long embeddings, which are those of good photographs, weigh more. The file is replaced by a
-rename, so that a kill leaves the old gallery or the new one.
+The file is replaced by a rename under a lock, so a kill leaves the old gallery or the new one. It is readable by its
+owner alone (mode 0600) unless it was given another mode. A symbolic link is followed: the file behind it is changed.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
-import safetensors
-import safetensors.torch
-import torch
-from pydantic import BaseModel
+from rich.console import Console
 from torch import Tensor
 
-from fedra.errors import ConfigError, DataError, nearest
-from fedra.faces.metrics import Matches, top_k
-from fedra.faces.metrics.embedding_checks import directions, lengths
-from fedra.faces.recognition.gallery_index import GraphIndex
-from fedra.faces.recognition.recognizer import ModelSource
-from fedra.locking import locked
-from fedra.writing import write_atomically
-
-Again = Literal["refuse", "add", "replace"]
-"""What becomes of a person who is enrolled already."""
-PATIENCE = 60.0
-"""Seconds that a change waits for another one, which takes far less than one."""
-
-
-Engine = Literal["exact", "faiss"]
-"""How a gallery is searched."""
-
-
-class GalleryMetadata(BaseModel):
-    """What a gallery says of itself: its model and detector, and the fingerprints of both."""
-
-    version: Literal[1] = 1
-    model: ModelSource
-    fingerprint: str
-    detector: str | None = None
-    detector_fingerprint: str | None = None
+from fedra.errors import ConfigError, DataError
+from fedra.faces.photos.any_photo import Photo, listed_photos
+from fedra.faces.recognition.answers import IdentificationResult, Match, PhotoIdentification
+from fedra.faces.recognition.enrollment import Enrollment, PeoplePhotos, clean_name, embed_people, people_in
+from fedra.faces.recognition.face import Face
+from fedra.faces.recognition.gallery_changes import Removal, changing, remove_person, replace_file, split_existing
+from fedra.faces.recognition.gallery_file import (
+    Engine,
+    Existing,
+    GalleryContent,
+    already,
+)
+from fedra.faces.recognition.gallery_model import current_content, metadata_of, recognizer_of
+from fedra.faces.recognition.model_source import Size
+from fedra.faces.recognition.name_faces import name_faces
+from fedra.faces.recognition.recognizer import FaceRecognizer, warn
 
 
-@dataclass(frozen=True)
-class Match:
-    """An enrolled person, and how alike the photograph is: the cosine, at most 1."""
-
-    name: str
-    score: float
-
-
-@dataclass(frozen=True, eq=False)
 class Gallery:
-    """The people of a gallery: names, templates (P, d) and how many photographs each stands for (P,)."""
+    """People enrolled by templates of their faces; it never holds photographs.
 
-    about: GalleryMetadata
-    names: tuple[str, ...]
-    templates: Tensor
-    photographs: Tensor
+    Open one with `Gallery.open`. Several programs may use one file: each change waits for the others, and a reader
+    notices changes at its next call.
+
+    Example:
+        >>> gallery = Gallery.open("staff.gallery", recognizer)
+        >>> gallery.enroll("Ada", ["ada1.jpg", frame])
+        >>> gallery.identify("door.jpg").name
+        'Ada'
+    """
+
+    def __init__(self, path: Path | str, recognizer: FaceRecognizer) -> None:
+        self.path, self.recognizer = Path(path), recognizer
+        self._read: tuple[object, GalleryContent] | None = None
 
     @classmethod
-    def empty(cls, about: GalleryMetadata) -> Gallery:
-        """A gallery of nobody."""
-        # One empty dimension is the one shape that torch.cat joins with anything.
-        return cls(about, (), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    def open(
+        cls,
+        path: Path | str,
+        recognizer: FaceRecognizer | None = None,
+        *,
+        model: Path | str | None = None,
+        detector: Path | str | None = None,
+        network: str | None = None,
+        input: Size | None = None,
+        device: str = "cpu",
+        create: bool = True,
+    ) -> Gallery:
+        """Open a gallery; its file is created at the first enrollment.
 
-    @classmethod
-    def read(cls, path: Path) -> Gallery:
-        """The gallery in a file."""
-        if not path.is_file():
-            raise DataError(f"there is no gallery '{path}': make one with `fedra enrol`")
-        try:
-            with safetensors.safe_open(str(path), framework="pt") as file:
-                about = GalleryMetadata.model_validate_json((file.metadata() or {})["fedra-gallery"])
-                names, templates, photographs = (
-                    file.get_tensor(name) for name in ("names", "templates", "photographs")
-                )
-            if (names.dtype, templates.dtype, photographs.dtype) != (torch.uint8, torch.float32, torch.int64):
-                raise ValueError("its tensors are of other types")
-            people = json.loads(bytes(names.numpy()))
-            if not isinstance(people, list) or not all(isinstance(name, str) for name in people):
-                raise ValueError("its names are no list of names")
-        except (OSError, KeyError, ValueError, RecursionError, safetensors.SafetensorError) as error:
-            reason = str(error).partition("\n")[0]
-            raise DataError(f"'{path}' is no gallery or is damaged ({reason}): enrol anew into another file") from None
-        if templates.dim() != 2 or not [len(people)] == [len(templates)] == list(photographs.shape):
-            raise DataError(f"the gallery '{path}' is damaged: its names and templates differ in number")
-        return cls(about, tuple(people), templates, photographs)
+        Args:
+            path: The file.
+            recognizer: The model and detector that make embeddings; without one, the gallery's own are opened from
+                where they were at its first enrollment, or for a new gallery those that the other arguments name.
+            model: Without a recognizer: where the model is now.
+            detector: Without a recognizer: "yunet" or a path, in the place of the gallery's own.
+            network: Without a recognizer: of a weight file, as in `FaceRecognizer`.
+            input: Without a recognizer: of a new gallery's weight file, as in `FaceRecognizer`.
+            device: Without a recognizer: where the model runs.
+            create: Allow a gallery that does not exist yet.
 
-    def write(self, path: Path) -> None:
-        """Put the gallery in place in one step."""
-        if path.is_dir():
-            raise ConfigError(f"'{path}' is a folder: give a file for the gallery")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tensors = {
-            "names": torch.frombuffer(bytearray(json.dumps(self.names).encode()), dtype=torch.uint8),
-            "templates": self.templates.contiguous(),
-            "photographs": self.photographs,
-        }
-        write_atomically(path, safetensors.torch.save(tensors, {"fedra-gallery": self.about.model_dump_json()}))
+        Returns:
+            The gallery. A recognizer with another model than the gallery's is refused.
+
+        Example:
+            >>> Gallery.open("staff.gallery").names
+            ('Ada', 'Grace')
+        """
+        there = Path(path).exists()
+        if not there and not create:
+            raise DataError(f"there is no gallery '{path}': enroll somebody first")
+        if recognizer is None and there:
+            recognizer = recognizer_of(GalleryContent.read(Path(path)), model, detector, network, device)
+        elif recognizer is None:
+            if model is None:
+                raise ConfigError(f"there is no gallery '{path}' yet: name the model that makes its templates")
+            recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+        gallery = cls(path, recognizer)
+        gallery._content()
+        return gallery
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who is enrolled, in the order of enrollment."""
+        return self._content().names
+
+    @property
+    def photo_counts(self) -> dict[str, int]:
+        """How many photographs each person was enrolled with."""
+        return dict(self._content().counts)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self._content())
 
-    def check_model(self, fingerprint: str) -> None:
-        """Refuse another model than the one whose templates these are."""
-        if fingerprint != self.about.fingerprint:
-            raise ConfigError(
-                f"the gallery was made by another model ('{self.about.model.path}' as it was then): embeddings of "
-                "different models cannot be compared, so give that model or enrol anew"
-            )
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and clean_name(name) in self._content().names
 
-    def with_people(self, people: dict[str, Tensor], again: Again = "refuse") -> Gallery:
-        """The gallery with more people, each by the embeddings (n, d) of their photographs."""
-        places = {name: place for place, name in enumerate(self.names)}
-        sums, counts = {}, {}
-        for name, features in people.items():
-            directions(f"the embeddings of '{name}'", features)
-            if name in places and again == "refuse":
-                raise ConfigError(already(name))
-            sums[name], counts[name] = features.float().sum(dim=0), len(features)
-        fresh = [name for name in people if name not in places]
-        templates = torch.cat([self.templates, *(sums[name][None] for name in fresh)])
-        photographs = torch.cat([self.photographs, torch.tensor([counts[name] for name in fresh], dtype=torch.int64)])
-        for name in sums.keys() - set(fresh):
-            kept = again == "add"
-            templates[places[name]] = sums[name] + templates[places[name]] * kept
-            photographs[places[name]] = counts[name] + photographs[places[name]] * kept
-        return Gallery(self.about, (*self.names, *fresh), templates, photographs)
+    def __repr__(self) -> str:
+        return f"Gallery({str(self.path)!r}, {len(self)} people)"
 
-    def without(self, name: str) -> Gallery:
-        """The gallery without a person."""
-        if name not in self.names:
-            hint = nearest(name, self.names) if self.names else "nobody is"
-            raise ConfigError(f"'{name}' is not enrolled: {hint}")
-        kept = torch.tensor([place for place, known in enumerate(self.names) if known != name], dtype=torch.int64)
-        names = tuple(known for known in self.names if known != name)
-        return Gallery(self.about, names, self.templates[kept], self.photographs[kept])
+    def enroll(
+        self,
+        name: str,
+        photos: Photo | Sequence[Photo],
+        *,
+        existing: Existing = "refuse",
+        console: Console | None = None,
+    ) -> Enrollment:
+        """Enroll a person.
 
-    def search(self, features: Tensor, top: int = 5, engine: Engine = "exact") -> list[list[Match]]:
-        """For each embedding (N, d) the most alike people, the best first.
+        Args:
+            name: The person.
+            photos: A photograph, a list of them, or the path of a folder of them.
+            existing: If the person is enrolled already: "refuse", "add" the photographs, or "replace" the person.
+            console: Where to show progress, if anywhere.
 
-        "exact" looks at everybody, as quick as a matrix product. "faiss" builds an index at the first search, which
-        pays off for thousands of searches among very many people, and may miss somebody.
+        Returns:
+            With how many photographs, and a sentence for each that could not be used. None usable is an error.
+
+        Example:
+            >>> gallery.enroll("Ada", ["ada1.jpg", frame]).people
+            {'Ada': 2}
+        """
+        who = clean_name(name)
+        if existing == "refuse" and who in self._content().names:
+            raise ConfigError(already(who))
+        found = self._enroll(PeoplePhotos({who: listed_photos(photos)}), existing, console)
+        warn(found.notes)
+        if who in found.existing:  # by another program, while the photographs were embedded
+            raise ConfigError(already(who))
+        return found
+
+    def enroll_folder(
+        self, folder: Path | str, *, existing: Existing = "refuse", console: Console | None = None
+    ) -> Enrollment:
+        """Enroll the people of a folder with a folder of photographs for each.
+
+        Args:
+            folder: Holds a folder for each person, named like the person.
+            existing: What becomes of people who are enrolled already; "refuse" leaves them as they are.
+            console: Where to show progress, if anywhere.
+
+        Returns:
+            Who was enrolled and who was before, and a sentence for each photograph or folder that was left out.
+            Nothing is written before all photographs are embedded.
+
+        Example:
+            >>> gallery.enroll_folder("staff").people
+            {'Ada': 3, 'Grace': 2}
+        """
+        found = self._enroll(people_in(folder), existing, console)
+        warn(found.notes)
+        return found
+
+    def identify(self, photo: Photo, top: int = 5, *, threshold: float | None = None) -> IdentificationResult:
+        """Who of the enrolled people a photograph shows.
+
+        Args:
+            photo: A photograph of one person; of several faces the main one is taken, with a `FaceWarning`.
+            top: How many matches to give.
+            threshold: The score from which a match is accepted; the calibrated one unless given.
+
+        Returns:
+            The accepted name or None, and the best matches.
+
+        Example:
+            >>> gallery.identify(frame, top=2).matches
+            (Match(name='Ada', score=0.71), Match(name='Grace', score=0.18))
+        """
+        found = self._results([self.recognizer.main_face(photo)], top, threshold)[0]
+        warn(found.notes)
+        return found
+
+    def identify_all(
+        self, photo: Photo, top: int = 5, *, threshold: float | None = None
+    ) -> tuple[IdentificationResult, ...]:
+        """Who each face of a photograph is.
+
+        Args:
+            photo: A photograph of any number of people; the recognizer must have a detector.
+            top: How many matches to give for each face.
+            threshold: The score from which a match is accepted; the calibrated one unless given.
+
+        Returns:
+            A result for each face, the surest detection first; none if no face was found.
+
+        Example:
+            >>> [found.name for found in gallery.identify_all("group.jpg")]
+            ['Ada', None, 'Grace']
+        """
+        return self._results(self.recognizer.detect(photo), top, threshold)
+
+    def identify_each(
+        self, photos: Sequence[Photo], top: int = 5, *, all_faces: bool = False, threshold: float | None = None
+    ) -> Iterator[PhotoIdentification]:
+        """Who is on each of several photographs, one after the other.
+
+        Args:
+            photos: The photographs, or paths of folders of them.
+            top: How many matches to give for each face.
+            all_faces: Name all faces of a photograph, not the main one alone.
+            threshold: The score from which a match is accepted; the calibrated one unless given.
+
+        Returns:
+            For each photograph its faces, or why it cannot be used; the others go on.
+
+        Example:
+            >>> for answer in gallery.identify_each(["a.jpg", "b.jpg"]):
+            ...     print(answer.photo, [face.name for face in answer.faces], answer.problem)
         """
         if not len(self):
-            raise DataError("the gallery is empty: enrol people with `fedra enrol`")
-        if top < 1:
-            raise ConfigError(f"the {top} nearest cannot be found: give 1 or more")
-        top = min(top, len(self))
-        if engine == "faiss":
-            return self._named(self._index.search(features, top))
-        return self._named(top_k(features, self.templates, top, norms=self._lengths))
+            raise DataError(f"the gallery '{self.path}' is empty: enroll somebody first")
+        for photo in (each for some in photos for each in listed_photos(some)):
+            try:
+                faces = self.recognizer.detect(photo) if all_faces else [self.recognizer.main_face(photo)]
+                yield PhotoIdentification(photo, self._results(faces, top, threshold))
+            except DataError as error:
+                yield PhotoIdentification(photo, (), str(error))
 
-    @cached_property
-    def _index(self) -> GraphIndex:
-        return GraphIndex(self.templates)
+    def search(self, embeddings: Tensor, top: int = 5, engine: Engine = "exact") -> list[list[Match]]:
+        """The most similar people of embeddings.
 
-    @cached_property
-    def _lengths(self) -> Tensor:
-        """Measured at the first search, for all that follow."""
-        return lengths("the gallery's templates", self.templates)
+        Args:
+            embeddings: Of the gallery's model, (N, d).
+            top: How many matches to give for each.
+            engine: "exact" compares with everybody by matrix products. "faiss" builds a graph at the first search,
+                which pays off for thousands of searches among very many people, and may miss somebody.
 
-    def _named(self, found: Matches) -> list[list[Match]]:
-        return [
-            [Match(self.names[row], score) for row, score in zip(rows, scores, strict=True) if row >= 0]
-            for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
-        ]
+        Returns:
+            For each embedding its matches, the best first.
 
+        Example:
+            >>> gallery.search(recognizer.embed([frame]), top=1)[0][0].name
+            'Ada'
+        """
+        return self._content().search(embeddings, top, engine)
 
-@contextmanager
-def changing(path: Path) -> Iterator[None]:
-    """While the block reads, changes and writes the gallery at that path, all other changes wait: none is lost."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
-    busy = (
-        f"another program has been changing the gallery '{path}' for {PATIENCE:.0f} s (it holds '{lock}'): end it, "
-        "then try again"
-    )
-    with locked(lock, busy, PATIENCE):
-        yield
+    def remove(self, name: str) -> Removal:
+        """Remove a person.
 
+        Args:
+            name: The person.
 
-def already(name: str) -> str:
-    """What is said of a person who is enrolled already."""
-    return f"'{name}' is enrolled already: --add adds photographs, --replace replaces them"
+        Returns:
+            How many are left, and which other files are known to hold the person still: galleries in the same folder,
+            and other hard links of the file, which keep what was there before.
+
+        Example:
+            >>> gallery.remove("Ada").left
+            1
+        """
+        return remove_person(self.path, name)
+
+    def _content(self) -> GalleryContent:
+        """What the file holds now; it is read again when it was replaced."""
+        try:
+            seen = os.stat(self.path)
+        except FileNotFoundError:
+            return GalleryContent.empty(metadata_of(self.recognizer))
+        state = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+        if self._read is None or self._read[0] != state:
+            content = GalleryContent.read(self.path)
+            content.check_model(self.recognizer.fingerprint)
+            self._read = state, content
+        return self._read[1]
+
+    def _enroll(self, people: PeoplePhotos, existing: Existing, console: Console | None) -> Enrollment:
+        wanted, there = split_existing(people.photographs, self._content(), existing)
+        found = embed_people(self.recognizer, wanted, console)
+        problems = (*people.problems, *found.problems)
+        if not found.features and not there:
+            raise DataError(f"no one was enrolled: {'; '.join(problems[:5])}")
+        features, links = found.features, tuple[str, ...]()
+        if features:
+            with changing(self.path) as file:
+                # Read again: others may have been enrolled meanwhile.
+                now = current_content(file, self.recognizer)
+                features, lately = split_existing(features, now, existing)
+                links = replace_file(file, now.with_people(features, existing))
+            there += lately
+        counts = {name: len(rows) for name, rows in features.items()}
+        return Enrollment(counts, tuple(there), problems, (*found.notes, *links))
+
+    def _results(self, faces: Sequence[Face], top: int, threshold: float | None) -> tuple[IdentificationResult, ...]:
+        decision = self.recognizer.decision if threshold is None else None
+        return name_faces(self._content(), faces, top, decision, threshold)

@@ -1,0 +1,81 @@
+"""Where the model of a recognizer is, and what tells models apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from fedra.config.names import read_word
+from fedra.errors import ConfigError, RunError
+from fedra.models import Embedder
+from fedra.models.embedder import Flip
+from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
+
+FLIP: Flip = "sum"
+"""A photograph and its mirror image are embedded and added, as in InsightFace's evaluations."""
+Size = tuple[int, int] | int | str
+"""Height and width: (112, 96), "112x96", or 112 for a square."""
+
+
+class ModelSource(BaseModel):
+    """Where a recognizer's model is: a run's folder, or a weight file with its network and input.
+
+    Attributes:
+        path: The run's folder or the weight file.
+        network: Of a weight file: its registered network with its fields, `mobilefacenet:embedding=128`.
+        size: Of a weight file: height and width of the images it reads.
+
+    Example:
+        >>> ModelSource(path="weights.pt", network="mobilefacenet:embedding=128", size=(112, 96)).fingerprint()
+    """
+
+    path: str
+    network: str | None = None
+    size: tuple[int, int] = (112, 112)
+
+    @property
+    def file(self) -> Path:
+        """The file with the weights."""
+        return Path(self.path) if self.network else Path(self.path) / "model.safetensors"
+
+    def embedder(self, device: str = "cpu") -> Embedder:
+        """The model, ready to embed."""
+        if self.network is None:
+            if Path(self.path).is_file():
+                raise ConfigError(
+                    f"'{self.path}' is a file: name its network, such as mobilefacenet:embedding=128, or give the "
+                    "folder of a run"
+                )
+            return embedder_of_run(self.path, fit="crop", flip=FLIP, device=device)
+        name, settings = read_word(self.network)
+        return embedder_of_weights(
+            self.path, name, shape=(3, *self.size), fit="crop", flip=FLIP, device=device, **settings
+        )
+
+    def fingerprint(self) -> str:
+        """What tells models apart: a hash of the file, and for a weight file of how it is read."""
+        read = None if self.network is None else [self.network, self.size]
+        try:
+            with self.file.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise RunError(
+                f"the model file '{self.file}' cannot be read ({error.strerror}): give the path where the model is now"
+            ) from None
+        return hashlib.sha256(json.dumps([content, read, FLIP]).encode()).hexdigest()[:32]
+
+
+def read_size(size: Size) -> tuple[int, int]:
+    """Height and width from `112x96`, (112, 96) or 112."""
+    if isinstance(size, str):
+        sides = size.lower().split("x")
+        if len(sides) == 2 and all(side.isdecimal() and int(side) for side in sides):
+            return int(sides[0]), int(sides[1])
+    else:
+        height, width = (size, size) if isinstance(size, int) else size
+        if height > 0 and width > 0:
+            return height, width
+    raise ConfigError(f"a size must be height x width, such as 112x96, got '{size}'")
