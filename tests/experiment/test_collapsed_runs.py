@@ -187,7 +187,7 @@ def test_one_clients_own_model_is_left_out_and_counted(tmp_path: Path, monkeypat
 
 
 def test_eval_gives_the_reason_and_nulls(collapsed: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("verification", "identification", "open-set", "clients")
+    names = ("verification", "identification", "open-set", "clients", "training-gallery")
     protocols = [word for name in names for word in ("--protocol", name)]
     code, shown, aside = tiny.call(capsys, "eval", collapsed[0], *protocols)
     assert code == 0
@@ -202,7 +202,7 @@ def test_eval_gives_the_reason_and_nulls(collapsed: tuple[Path, str], capsys: py
 
 
 def test_the_nulls_are_figures_of_a_sound_model(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("verification", "identification", "open-set", "clients")
+    names = ("verification", "identification", "open-set", "clients", "training-gallery")
     tiny.call(capsys, "eval", sound, *[word for name in names for word in ("--protocol", name)])
     record = json.loads((sound / "eval-test.json").read_text())["protocols"]
     for name in names:
