@@ -8,6 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+SOME_RUNS_FAILED = 3
+"""The exit code of a command that trains several runs and finished, although some of them failed."""
+
 
 class FedraError(Exception):
     """Something the user can put right."""
@@ -30,7 +33,14 @@ class RunError(FedraError):
 
 
 class RunFailed(RunError):
-    """A run that came to a bad end, and would again: it diverged, or its clients do not answer."""
+    """A run that came to a bad end, and would again: it diverged, or its clients do not answer.
+
+    `ending` says the same in the few words that fit into a table, such as "diverged in round 26".
+    """
+
+    def __init__(self, message: str, ending: str = "failed") -> None:
+        super().__init__(message)
+        self.ending = ending
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

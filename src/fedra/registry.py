@@ -67,6 +67,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
         def put(function: F) -> F:
             if name in self._functions:
                 raise ValueError(f"the {self.kind} '{name}' is registered twice")
+            if is_import(name):
+                raise ValueError(f"the name of a {self.kind} must not have a colon, got '{name}'")
             self._functions[name] = function
             return function
 
@@ -134,13 +136,12 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
 def _takes(owner: str, function: Callable[..., Any], arguments: Sequence[str]) -> bool:
     """Whether `function` takes `arguments` by position; False if it takes none."""
-    positional = [
-        parameter
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(positional) in {0, len(arguments)}:
-        return bool(positional)
+    known = inspect.signature(function).parameters.values()
+    positional = [it for it in known if it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD)]
+    if any(it.kind is it.VAR_POSITIONAL for it in known) or len(positional) == len(arguments):
+        return True
+    if not positional:
+        return False
     wanted = f"({', '.join(arguments)}) or nothing" if arguments else "nothing"
     shown = ", ".join(parameter.name for parameter in positional)
     raise ConfigError(

@@ -12,10 +12,12 @@ import pytest
 import torch
 
 import fedra
+from fedra.callbacks import Callback
 from fedra.config.imports import imported_names
 from fedra.config.reading import read
 from fedra.config.resolve import resolve_defaults
 from fedra.data import load
+from fedra.errors import RunError
 from fedra.experiment.embed_run import embed_run
 from fedra.experiment.evaluate_model import evaluate_run_test
 from fedra.experiment.export import export_run
@@ -108,6 +110,22 @@ def test_a_run_of_ones_own_model_data_and_algorithm(capsys: pytest.CaptureFixtur
     assert recorded.algorithm.settings == {"strength": 0.01}
     again = fedra.run("run/config.toml").metrics
     assert [line["train_loss"] for line in again] == [line["train_loss"] for line in metrics(Path("run"))]
+
+
+class Interrupting(Callback):
+    """Ctrl-C after the first round."""
+
+    def on_round_end(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_resuming_imports() -> None:
+    with pytest.raises(RunError, match="interrupted after round 1"):
+        fedra.run("c.toml", out="run", callbacks=[Interrupting()])
+    forget()
+    assert len(fedra.resume("run").metrics) == 2
+    assert Path("imported").exists()
 
 
 @pytest.mark.usefixtures("without_curves")

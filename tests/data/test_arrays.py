@@ -182,3 +182,5 @@ def test_a_registered_loader_has_fields_and_perhaps_a_root(tmp_path: Path, monke
         load("rooted", root=tmp_path, scael=2)
     with pytest.raises(ValueError, match="registered twice"):
         register("digits", rooted)
+    with pytest.raises(ValueError, match="must not have a colon"):
+        register("mine:load", rooted)

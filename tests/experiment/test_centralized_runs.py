@@ -103,12 +103,12 @@ def test_what_does_not_apply_is_said_in_one_line() -> None:
     )
     told = lines(config)
     assert told == [
-        "centralised: one model on the pooled examples of all clients, a round is one epoch; local.epochs = 5, "
+        "centralized: one model on the pooled examples of all clients, a round is one epoch; local.epochs = 5, "
         "cohort.fraction = 0.5, faults.dropout = 0.2, diagnostics.divergence = True do not apply"
     ]
     assert notice(read(tiny.table(cohort={"fraction": 0.5}))) is None
     plain = notice(read(tiny.table(runner=RUNNER)))
-    assert plain == "centralised: one model on the pooled examples of all clients, a round is one epoch"
+    assert plain == "centralized: one model on the pooled examples of all clients, a round is one epoch"
 
 
 def test_what_does_not_apply_has_no_effect(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_class_accuracies_are_still_measured(tmp_path: Path) -> None:
     assert len(tiny.metrics(tmp_path)[-1]["class_accuracy"]) == 4
 
 
-def test_titles_say_centralised(tmp_path: Path) -> None:
+def test_titles_say_centralized(tmp_path: Path) -> None:
     folders = []
     for name, config in {
         "a": tiny.table(rounds=1),
@@ -134,7 +134,7 @@ def test_titles_say_centralised(tmp_path: Path) -> None:
     }.items():
         fedra.run(config, out=tmp_path / name)
         folders.append(RunFolder(tmp_path / name))
-    assert titles(folders) == ["fedavg", "centralized", "centralised (fedarc)"]
+    assert titles(folders) == ["fedavg", "centralized", "centralized (fedarc)"]
     assert title(Config()) == "fedavg"
 
 
@@ -148,7 +148,7 @@ def test_parts_that_need_clients_are_refused_on_the_command_line(
     assert not (tmp_path / "run").exists()
     code, out, _ = call(capsys, *words, "runner.threads=1", "algorithm={name='fedavg', plus=['clip']}")
     assert code == 0
-    assert "centralised: one model" in out
+    assert "centralized: one model" in out
 
 
 def test_a_divergence_is_told_once(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_divergence_is_told_once(tmp_path: Path) -> None:
         fedra.run(config, out=tmp_path)
 
 
-def test_a_sweep_tells_a_centralised_run_from_a_federated_one(tmp_path: Path) -> None:
+def test_a_sweep_tells_a_centralized_run_from_a_federated_one(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("")
     words = [*tiny.WORDS, "rounds=1"]
     console = Console(file=io.StringIO())

@@ -186,8 +186,10 @@ def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str],
     assert summary["rounds"] == len(
         (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
     )
-    assert "has failed: nothing is left to resume" in mistake(capsys, "run", "--resume", out)
-    assert "has failed: choose another folder" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
+    ending = told.removeprefix("the run ").partition(",")[0]
+    assert summary["ending"] == ending
+    assert f"{ending}: nothing is left to resume" in mistake(capsys, "run", "--resume", out)
+    assert f"{ending}: choose another folder" in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, "--out", out)
 
 
 def test_a_diverging_server_is_told_apart() -> None:

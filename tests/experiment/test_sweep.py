@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 import tomli_w
+from matplotlib.figure import Figure
 from rich.console import Console
 
 import tiny
@@ -19,7 +21,9 @@ from fedra.config.reading import read
 from fedra.errors import ConfigError
 from fedra.experiment import run as experiment
 from fedra.experiment.sweep import expand, read_grid, split_values, sweep
+from fedra.reports.comparison import _plot_mean
 from fedra.reports.sweep_table import Cell, short
+from fedra.storage.run_folder import RunFolder
 from tiny import call, mistake
 
 pytestmark = pytest.mark.usefixtures("without_curves")
@@ -149,17 +153,45 @@ def test_finished_runs_are_not_run_again_and_half_ones_go_on(monkeypatch: pytest
 def test_a_failed_run_counts_at_chance_and_the_sweep_goes_on() -> None:
     console = silent()
     cells = sweep("c.toml", ["local.lr=1e9,0.1", "rounds=3"], 2, Path("out"), console)
-    assert cells[0][1] == Cell((25.0, 25.0), 2)
-    assert cells[0][1].text() == "25.00(0.00), 2 failed"
+    endings = tuple(RunFolder(folder).failure() for _, _, folder in cells[0][0].runs)
+    assert all(re.fullmatch(r"diverged in round [123]", str(ending)) for ending in endings)
+    assert cells[0][1] == Cell((25.0, 25.0), endings)
     assert cells[1][1].failed == 0
     assert console.file.getvalue().count("failed: the run diverged") == 2  # type: ignore[attr-defined]
-    assert "25.00(0.00), 2 failed" in Path("out/table.md").read_text()
+    assert "2 failed runs counted at chance level" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"| 1000000000.0 | 25.00(0.00), {cells[0][1].failures()} |" in Path("out/table.md").read_text()
+    assert json.loads(Path("out/cells.json").read_text())[0]["endings"] == list(endings)
+    ElementTree.parse("out/curves.svg")
     assert sweep("c.toml", ["local.lr=1e9,0.1", "rounds=3"], 2, Path("out"), silent())[0][1].failed == 2
 
 
 def test_cells_as_papers_print_them() -> None:
-    assert Cell((60.0, 61.0, 62.0), 0).text() == "61.00(0.82)"
-    assert Cell((60.123,), 0).text() == "60.12"
+    assert Cell((60.0, 61.0, 62.0)).text() == "61.00(0.82)"
+    assert Cell((60.123,)).text() == "60.12"
+    late, early = "diverged in round 26", "diverged in round 4"
+    assert Cell((10.0,), (late,)).text() == "10.00, diverged in round 26"
+    assert Cell((10.0, 70.0, 10.0), (late, late)).text() == "30.00(28.28), 2 of 3 diverged in round 26"
+    assert Cell((10.0, 70.0, 10.0), (late, early)).failures() == f"1 of 3 {late}, 1 of 3 {early}"
+
+
+def test_the_exit_code_tells_of_failed_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", "c.toml", "local.lr=1e9,0.1", "rounds=3", "--out", "out")
+    for _ in range(2):  # also when nothing is left to run
+        code, shown, _ = call(capsys, *words)
+        assert code == 3
+        assert re.search(r"diverged in round \d", shown)
+    assert call(capsys, "sweep", "c.toml", "local.lr=0.1,0.2", "--out", "fine")[0] == 0
+
+
+def test_failed_runs_have_their_row_in_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep("c.toml", ["local.lr=1e9,0.1", "rounds=3"], 1, Path("out"), silent())
+    runs = [Path("out") / f"lr-{rate}_seed-0" for rate in ("1000000000.0", "0.1")]
+    ending = RunFolder(runs[0]).failure()
+    code, shown, _ = call(capsys, "compare", *runs)
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "fedavg" in line]
+    assert code == 0
+    assert [row[1] for row in rows] == [ending, f"{100 * RunFolder(runs[1]).summary()['final_accuracy']:.2f}"]
+    ElementTree.parse("comparison.svg")
 
 
 @pytest.mark.parametrize(
@@ -202,3 +234,22 @@ def test_tables_as_values() -> None:
 
 def test_a_plain_run_ignores_the_grid(tmp_path: Path) -> None:
     assert len(experiment.run(read("swept.toml")).metrics) == 1
+
+
+def test_mean_curves_end_where_the_first_run_does() -> None:
+    axes = Figure().subplots()
+    full = [{"round": number, "accuracy": number / 10} for number in (1, 2, 3)]
+    short_run = [{"round": number, "accuracy": number / 5} for number in (1, 2)]
+    _plot_mean(axes, [full, short_run], "accuracy", 100, color="red")
+    assert axes.lines[0].get_xydata().tolist() == [[1, pytest.approx(15)], [2, pytest.approx(30)]]
+    band = axes.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (pytest.approx(10), pytest.approx(40))
+
+
+def test_names_alone_are_swept_and_drop_the_fields_of_others() -> None:
+    Path("named.toml").write_text("[algorithm]\nname = 'fedsol'\nrho = 0.5\nscope = 'head'\nplus = ['clip']\n")
+    for word in ("algorithm=fedavg,fedsam,fedsol", "algorithm.name=fedavg,fedsam,fedsol"):
+        config, grid = read_grid("named.toml", [word])
+        found = [run.algorithm for point in expand(config, grid, 1, Path("out")) for _, run, _ in point.runs]
+        assert [one.settings for one in found] == [{}, {"rho": 0.5}, {"rho": 0.5, "scope": "head"}]
+        assert all(one.plus == ("clip",) for one in found)

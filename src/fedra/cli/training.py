@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedra.cli.app import ConfigArgument, Grid, OptionalConfig, Overrides, app, tell
+from fedra.errors import SOME_RUNS_FAILED
+
+if TYPE_CHECKING:
+    from fedra.reports.sweep_table import Cell, Point
 
 
 @app.command(epilog="Examples: `fedra run c.toml --out runs/a` · `fedra run c.toml rounds=5 algorithm.mu=0.1` · "
@@ -60,13 +65,23 @@ def sweep(
         int | None, typer.Option(help="How many seeds per point, from the configuration's own on.", min=1)
     ] = None,
 ) -> None:
-    """Run a grid of settings and seeds, resumable run by run, and tabulate mean and standard deviation."""
+    """Run a grid of settings and seeds, resumable run by run, and tabulate mean and standard deviation.
+
+    A run that fails does not stop the others: its row says how ("diverged in round 26") and counts it at chance level.
+    The exit code is then 3, and 0 if no run failed.
+    """
     from rich.console import Console
 
     from fedra.experiment import sweep as experiment
 
     folder = out or Path("runs") / f"{'stdin' if config == '-' else Path(config).stem}-sweep"
-    experiment.sweep(config, grid or [], seeds, folder, Console())
+    _exit_by(experiment.sweep(config, grid or [], seeds, folder, Console()))
+
+
+def _exit_by(cells: Iterable[tuple[Point, Cell]]) -> None:
+    """Exit with a code of its own where some runs failed."""
+    if any(cell.failed for _, cell in cells):
+        raise typer.Exit(SOME_RUNS_FAILED)
 
 
 class DemoPart(StrEnum):
@@ -88,10 +103,10 @@ def demo(
     from rich.console import Console
 
     from fedra.cli.face_demo import walk
-    from fedra.experiment.demo import demo as compare
+    from fedra.demo.digits import compare_methods as compare
 
     console = Console()
     if part is not DemoPart.faces:
-        compare(out, console)
+        compare(out / "digits", console)
     if part is not DemoPart.digits:
         walk(out / "faces", console)

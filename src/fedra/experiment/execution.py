@@ -101,7 +101,7 @@ def execute(
             notify.call("on_run_end", summary)
         except BaseException as error:
             if isinstance(error, RunFailed):
-                summary = summarize(config, built, run.metrics, failure=str(error))
+                summary = summarize(config, built, run.metrics, failure=error)
             if summary["status"] != "finished":  # else it is the hook at the end itself that failed
                 with suppress(FedraError):
                     notify.call("on_run_end", summary)

@@ -179,7 +179,7 @@ def _train(
                 lines = [{**line, "bytes_up": 0} for line in lines]
             return TrainedRound(server, memory, lines, examples, time.perf_counter() - began)
         failed += lines
-    raise RunFailed(_under_quorum(plan.faults, start.round, failed))
+    raise _under_quorum(plan.faults, start.round, failed)
 
 
 def _coming(job: Job, plan: Plan, start: Start) -> list[int]:
@@ -239,19 +239,24 @@ def _check(server: Server, round: int) -> None:
     if broken:
         raise RunFailed(
             f"the run diverged in round {round + 1}: the averaged parameter '{broken[0]}' is not finite although "
-            "every client's update was; lower the server's learning rate or local.lr"
+            "every client's update was; lower the server's learning rate or local.lr",
+            ending=f"diverged in round {round + 1}",
         )
 
 
-def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]]) -> str:
+def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]]) -> RunFailed:
     lost = [line for line in lines if "dropped" in line]
     diverged = [line for line in lost if "finite" in line["dropped"]]
     first = (diverged or lost)[0]
     cause = f"client {first['client']}: {first['dropped']}"
     if diverged:
-        return f"the run diverged in round {round + 1}, {cause}; lower local.lr, or clip gradients (plus = ['clip'])"
+        return RunFailed(
+            f"the run diverged in round {round + 1}, {cause}; lower local.lr, or clip gradients (plus = ['clip'])",
+            ending=f"diverged in round {round + 1}",
+        )
     other = "raise faults.deadline" if "deadline" in first["dropped"] else "faults.dropout"
-    return (
+    return RunFailed(
         f"round {round + 1} did not reach its quorum of {faults.quorum:.0%} in {faults.retries + 1} tries "
-        f"({len(lost)} clients lost, {cause}); lower faults.quorum or {other}"
+        f"({len(lost)} clients lost, {cause}); lower faults.quorum or {other}",
+        ending=f"lost its quorum in round {round + 1}",
     )

@@ -11,6 +11,7 @@ import torch
 
 import fedra
 from fedra.config.schema import Config
+from fedra.errors import RunFailed
 from fedra.evaluation.results import collapse_in
 from fedra.experiment.build import Built
 from fedra.experiment.evaluators.round_summary import summarize_rounds
@@ -18,9 +19,9 @@ from fedra.models import parameters_of
 
 
 def summarize(
-    config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: str | None = None
+    config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: RunFailed | None = None
 ) -> dict[str, Any]:
-    """The summary of a run that finished, or that failed for the reason given."""
+    """The summary of a run that finished, or that failed with the error given."""
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
         "algorithm": config.algorithm.name,
@@ -44,7 +45,7 @@ def summarize(
     if collapsed := collapse_in(metrics):
         summary |= {"collapsed": collapsed, "chance_accuracy": chance}
     if failure is not None:
-        summary |= {"failure": failure, "chance_accuracy": chance}
+        summary |= {"failure": str(failure), "ending": failure.ending, "chance_accuracy": chance}
     return summary
 
 

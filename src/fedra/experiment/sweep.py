@@ -23,15 +23,18 @@ from fedra.console import duration, tell
 from fedra.errors import ConfigError, RunFailed
 from fedra.experiment import run as experiment
 from fedra.reports.sweep_metric import SweepMetric
-from fedra.reports.sweep_table import Cell, Point, cell_record, csv_text, markdown, short, table_rows
+from fedra.reports.sweep_table import Cell, Point, caption, cell_record, csv_text, markdown, short, table_rows
 from fedra.storage.run_folder import RunFolder
 from fedra.trust import importing
 from fedra.writing import write_atomically
 
+MOST_CURVES = 10
+"""More points than colors are not drawn into one picture."""
+
 
 @importing()
 def sweep(
-    source: str, words: Sequence[str], seeds: int | None, out: Path, console: Console
+    source: str | Path | Mapping[str, Any], words: Sequence[str], seeds: int | None, out: Path, console: Console
 ) -> list[tuple[Point, Cell]]:
     """Run the grid of the configuration's [sweep] table and of `key=a,b` words; finished runs are not run again."""
     config, grid = read_grid(source, words)
@@ -45,7 +48,7 @@ def sweep(
     return cells
 
 
-def read_grid(source: str, words: Sequence[str]) -> tuple[Config, dict[str, list[Any]]]:
+def read_grid(source: str | Path | Mapping[str, Any], words: Sequence[str]) -> tuple[Config, dict[str, list[Any]]]:
     """The base configuration and the swept keys; a word with several values sweeps, one with one value sets."""
     table = configuration.read(source)
     written = table.sweep.grid if table.sweep else {}
@@ -160,15 +163,15 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
 def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
     """The chosen figure of a point's runs."""
     figure = SweepMetric(metric)
-    accuracies, failed = [], 0
+    accuracies, endings = [], []
     for _, _, folder in point.runs:
-        summary = RunFolder(folder).summary()
-        if summary["status"] == "failed" or ("collapsed" in summary and summary.get(metric) is None):
-            failed += 1
-            accuracies.append(figure.chance(summary))
-        else:
-            accuracies.append(figure.value(summary, folder))
-    return Cell(tuple(accuracies), failed)
+        summary, failure = RunFolder(folder).summary(), RunFolder(folder).failure()
+        if failure is None and "collapsed" in summary and summary.get(metric) is None:
+            failure = "collapsed"
+        if failure:
+            endings.append(failure)
+        accuracies.append(figure.chance(summary) if failure else figure.value(summary, folder))
+    return Cell(tuple(accuracies), tuple(endings))
 
 
 def _report(
@@ -181,6 +184,7 @@ def _report(
     for row in rows[1:]:
         table.add_row(*row)
     console.print(table)
+    tell(console, caption(cells))
     tell(console, metric.best(cells))
     write_atomically(out / "table.md", markdown(rows).encode())
     write_atomically(out / "table.csv", csv_text(cells, grid).encode())
@@ -189,4 +193,9 @@ def _report(
         from fedra.reports.comparison import draw_sweep
 
         draw_sweep(cells, grid, out / "sweep.svg")
+    if 1 < len(cells) <= MOST_CURVES:
+        from fedra.reports.comparison import draw_mean_curves
+
+        runs = {point.label: [RunFolder(folder).metrics() for _, _, folder in point.runs] for point, _ in cells}
+        draw_mean_curves(runs, out / "curves.svg")
     console.print(f"tables and pictures in {out}", highlight=False)

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
 from fedra.config.mode import title
@@ -25,29 +28,40 @@ COLOURS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#6
 
 def draw_curves(runs: Mapping[str, Metrics], path: Path) -> None:
     """Test accuracy and training loss over the rounds."""
+    draw_mean_curves({name: [metrics] for name, metrics in runs.items()}, path)
+
+
+def draw_mean_curves(groups: Mapping[str, Sequence[Metrics]], path: Path) -> None:
+    """Test accuracy and training loss over the rounds, as the mean of each group of runs in a band of one deviation."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    for number, (name, metrics) in enumerate(runs.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        tested = [line for line in metrics if line["accuracy"] is not None]
-        mark = "o" if len(tested) == 1 else None
-        left.plot(
-            [line["round"] for line in tested],
-            [100 * line["accuracy"] for line in tested],
-            color=colour, label=name, linewidth=1.8, marker=mark,
-        )  # fmt: skip
-        right.plot([x["round"] for x in metrics], [x["train_loss"] for x in metrics], color=colour, linewidth=1.4)
+    for number, (name, runs) in enumerate(groups.items()):
+        color = COLOURS[number % len(COLOURS)]
+        _plot_mean(left, runs, "accuracy", 100, color=color, label=name, linewidth=1.8)
+        _plot_mean(right, runs, "train_loss", 1, color=color, linewidth=1.4)
     left.set(xlabel="round", ylabel="test accuracy (%)")
     right.set(xlabel="round", ylabel="training loss")
     for axes in (left, right):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    if len(runs) > 1:
+    if len(groups) > 1:
         left.legend(frameon=False, fontsize=8)
-    elif runs:
-        left.set_title(next(iter(runs)), fontsize=10)
+    elif groups:
+        left.set_title(next(iter(groups)), fontsize=10)
     save_figure(figure, path)
+
+
+def _plot_mean(axes: Axes, runs: Sequence[Metrics], key: str, factor: float, *, color: str, **style: Any) -> None:
+    """The mean over runs in the rounds that all of them have, for the mean of fewer would jump where one failed."""
+    values = [{line["round"]: factor * line[key] for line in run if line[key] is not None} for run in runs]
+    shared = [round for round in values[0] if all(round in run for run in values)]
+    rows = np.array([[run[round] for round in shared] for run in values])
+    mean, spread = rows.mean(axis=0), rows.std(axis=0)
+    axes.plot(shared, mean, color=color, marker="o" if len(shared) == 1 else None, **style)
+    if len(runs) > 1:
+        axes.fill_between(shared, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
 
 
 def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], path: Path) -> None:
@@ -95,6 +109,7 @@ def titles(folders: Sequence[RunFolder]) -> list[str]:
 def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> Table:
     """Accuracy, rounds to the accuracies of `reach`, traffic and time; the best final accuracy is bold.
 
+    A run that failed says how in the place of its final accuracy ("diverged in round 26").
     Where clients have models of their own: their mean accuracy, its deviation over clients, and the worst decile.
     """
     table = Table(title=None, header_style="bold")
@@ -104,11 +119,13 @@ def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> 
     for heading in ("run", "final %", "best %", *headings, *targets, "rounds", "up", "down", "time"):
         table.add_column(heading, justify="left" if heading == "run" else "right")
     lines = [(name, folder.metrics()) for name, folder in zip(titles(folders), folders, strict=True)]
-    finals = [_final(metrics) for _, metrics in lines]
-    best = max((value for value in finals if value is not None), default=None)
-    for (name, metrics), personal, final in zip(lines, own, finals, strict=True):
+    failures = [folder.failure() for folder in folders]
+    finals = [None if failure else _final(metrics) for failure, (_, metrics) in zip(failures, lines, strict=True)]
+    best = max((final for final in finals if final is not None), default=None)
+    for (name, metrics), personal, failure, final in zip(lines, own, failures, finals, strict=True):
         accuracies = _accuracies(metrics)
-        shown = ("collapsed" if collapse_in(metrics) else "-") if final is None else f"{100 * final:.2f}"
+        missing = "collapsed" if collapse_in(metrics) else "-"
+        shown = failure or (missing if final is None else f"{100 * final:.2f}")
         table.add_row(
             name,
             f"[bold]{shown}[/bold]" if final is not None and final == best else shown,

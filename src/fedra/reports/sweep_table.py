@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Cell:
-    """The outcome of a point: accuracies over its seeds, in percent; a failed run counts at chance level."""
+    """The outcome of a point: accuracies over its seeds, in percent; a failed run counts at chance level.
+
+    `endings` says of every failed run how it failed.
+    """
 
     accuracies: tuple[float, ...]
-    failed: int
+    endings: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> int:
+        """How many runs failed."""
+        return len(self.endings)
 
     @property
     def mean(self) -> float:
@@ -42,9 +51,16 @@ class Cell:
         return statistics.pstdev(self.accuracies)
 
     def text(self) -> str:
-        """As papers print it: 64.13(0.46); one seed has no deviation; failures are said."""
+        """As papers print it: 64.13(0.46); one seed has no deviation; how runs failed follows."""
         shown = f"{self.mean:.2f}" + (f"({self.deviation:.2f})" if len(self.accuracies) > 1 else "")
-        return f"{shown}, {self.failed} failed" if self.failed else shown
+        return f"{shown}, {self.failures()}" if self.failed else shown
+
+    def failures(self) -> str:
+        """How the failed runs ended: "diverged in round 26", "2 of 3 diverged in round 4"; "" where none failed."""
+        if len(self.accuracies) == 1:
+            return "".join(self.endings)
+        seeds = len(self.accuracies)
+        return ", ".join(f"{count} of {seeds} {ending}" for ending, count in Counter(self.endings).items())
 
 
 def short(value: Any) -> str:
@@ -66,7 +82,9 @@ def table_rows(
     """Rows by all swept keys but the last, columns by the last (when there are two or more)."""
     if len(grid) < 2:
         heading = next(iter(grid), "run")
-        return [[heading, figure], *([point.label, cell.text()] for point, cell in cells)]
+        several = any(len(cell.accuracies) > 1 for _, cell in cells)
+        bounds = ["lowest", "highest"] if several else []
+        return [[heading, figure, *bounds], *(_row(point, cell, several) for point, cell in cells)]
     *row_keys, column_key = grid
     columns = [short(value) for value in grid[column_key]]
     rows: dict[str, list[str]] = {}
@@ -74,6 +92,21 @@ def table_rows(
         label = ", ".join(short(value) for _, value in point.settings[:-1])
         rows.setdefault(label, []).append(cell.text())
     return [[f"{', '.join(row_keys)} \\ {column_key}", *columns], *([label, *texts] for label, texts in rows.items())]
+
+
+def _row(point: Point, cell: Cell, several: bool) -> list[str]:
+    bounds = [f"{bound(cell.accuracies):.2f}" for bound in (min, max)] if several else []
+    return [point.label, cell.text(), *bounds]
+
+
+def caption(cells: Sequence[tuple[Point, Cell]]) -> str | None:
+    """What the numbers in brackets are, and how failed runs count; None where there are neither."""
+    parts = []
+    if any(len(cell.accuracies) > 1 for _, cell in cells):
+        parts.append("mean(standard deviation of the population) over seeds")
+    if failed := sum(cell.failed for _, cell in cells):
+        parts.append(f"{failed} failed run{'s' if failed > 1 else ''} counted at chance level")
+    return "; ".join(parts) or None
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -96,4 +129,10 @@ def csv_text(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]])
 def cell_record(point: Point, cell: Cell) -> dict[str, Any]:
     """A cell for cells.json."""
     folders = [folder.name for _, _, folder in point.runs]
-    return {"settings": dict(point.settings), "accuracies": cell.accuracies, "failed": cell.failed, "runs": folders}
+    return {
+        "settings": dict(point.settings),
+        "accuracies": cell.accuracies,
+        "failed": cell.failed,
+        "endings": cell.endings,
+        "runs": folders,
+    }

@@ -130,8 +130,13 @@ class RunFolder:
         return configuration.read(self.path / "config.toml")
 
     def ending(self) -> str:
-        """How the run ended, as a verb."""
-        return "has failed" if self.summary().get("status") == "failed" else "is finished"
+        """How the run ended, as a verb: "is finished", "diverged in round 26"."""
+        return self.failure() or "is finished"
+
+    def failure(self) -> str | None:
+        """How the run failed, as a verb; None of one that has not."""
+        summary = self.summary() if self.finished else {}
+        return str(summary.get("ending", "failed")) if summary.get("status") == "failed" else None
 
     def append(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
         """Add lines to a .jsonl file."""

@@ -1,0 +1,5 @@
+"""What `fedra demo` shows: methods compared on digits, and faces from photographs to names."""
+
+from fedra.demo.digits import compare_methods
+
+__all__ = ["compare_methods"]
