@@ -257,8 +257,8 @@ class Gallery:
             name: The person.
 
         Returns:
-            How many are left, and which other files are known to hold the person still: galleries in the same folder,
-            and other hard links of the file, which keep what was there before.
+            How many are left, and which other files are known to hold the person still: galleries in the same folder
+            and hard links.
 
         Example:
             >>> gallery.remove("Ada").left
