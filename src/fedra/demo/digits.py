@@ -57,7 +57,9 @@ def compare_methods(
         For each method its runs and their accuracies in percent.
     """
     make_anew(out)
-    tell(console, f"Handwritten digits on 20 clients with 2 classes each, 5 of which train in a round; {seeds} seeds.\n")
+    tell(
+        console, f"Handwritten digits on 20 clients with 2 classes each, 5 of which train in a round; {seeds} seeds.\n"
+    )
     table = {**setting, "sweep": {"algorithm": [dict(method) for method in methods], "seeds": seeds}}
     cells = sweep(table, [], None, out, console)
     tell(console, "")
@@ -86,5 +88,7 @@ def findings(cells: Sequence[tuple[Point, Cell]]) -> list[str]:
             gap = abs(cell.mean - base.mean)
             lines.append(f"{point.label} is {gap:.1f} points {where} {first.label} in the mean, and so in every seed.")
     if unclear:
-        lines.append(f"These seeds do not tell {' and '.join(unclear)} from {first.label}: now one is ahead, now another.")
+        lines.append(
+            f"These seeds do not tell {' and '.join(unclear)} from {first.label}: now one is ahead, now another."
+        )
     return lines
