@@ -1,17 +1,29 @@
 # Everything a newcomer needs: each target does its own set-up.
 PYTHON ?= python3
-VENV := .venv
+
+# Another interpreter gets an environment of its own: `make test PYTHON=python3.13` installs into .venv-3.13.1.
+ifeq ($(PYTHON),python3)
+VENV ?= .venv
+else
+VENV ?= .venv-$(or $(shell $(PYTHON) -c 'import platform; print(platform.python_version())'),$(error \
+	PYTHON=$(PYTHON) cannot be run: give the path of a Python from 3.11 to 3.13))
+endif
+
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests run in one process for each core, with one thread each; files stay whole, for their tests share fixtures.
+WORKERS ?= auto
+PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench peers format clean
+.PHONY: help demo test test-slow test-portable check docs bench peers format clean
 
 help:  ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
 $(CORE): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,8 +43,17 @@ $(DEV): $(CORE)
 demo: $(DEMO)  ## Compare methods on digits, then faces from photographs to names (minutes)
 	@$(BIN)/fedra demo --out runs/demo
 
-test: $(DEV)  ## Run all tests
-	@$(BIN)/python -m pytest
+test: $(DEV)  ## Run the tests but for the slow ones, on all cores
+	@$(PARALLEL) -m "not slow"
+
+test-slow: $(DEV)  ## Run the slow tests, one after the other
+	@$(BIN)/python -m pytest -m slow
+
+# A processor's own instruction set decides the last bits of every product. AVX2 is tried where more is there.
+test-portable: $(DEV)  ## Run the tests that train as processors with fewer instructions do
+	@ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PARALLEL) -m "trains and not slow"
+	@if $(BIN)/python -c 'import sys, torch; sys.exit("AVX512" not in torch.backends.cpu.get_cpu_capability())'; then \
+		ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PARALLEL) -m "trains and not slow"; fi
 
 check: $(DEV)  ## Lint, types and import directions
 	@$(BIN)/ruff check .

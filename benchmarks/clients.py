@@ -161,8 +161,8 @@ def _job(clients: int, people: int) -> Any:
     import torch
 
     from fedra.algorithms import fedfs
-    from fedra.core.batches import Schedule
-    from fedra.core.job import Job, LocalTraining
+    from fedra.core.job import Job
+    from fedra.core.local_training import LocalTraining
     from fedra.core.model import Model
     from fedra.data import Transform, load
     from fedra.data.clients import PooledClients
@@ -178,8 +178,10 @@ def _job(clients: int, people: int) -> Any:
         [own.numpy() for own in order.split(torch.bincount(faces.train.targets).tolist())[:clients]],
     )
     model = Model(build("mlp", (3, 32, 32), len(faces.classes), seed=0, hidden=(8,)))
-    local = LocalTraining(Schedule(epochs=2, batch=IMAGES), lr=0.05)
-    return with_owners(Job(fedfs(), model, owners, local, len(faces.classes), seed=0), owners)
+    local = LocalTraining(epochs=2, batch=IMAGES, lr=0.05)
+    return with_owners(
+        Job(algorithm=fedfs(), model=model, clients=owners, local=local, classes=len(faces.classes), seed=0), owners
+    )
 
 
 def _resident_bytes() -> int:

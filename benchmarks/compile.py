@@ -17,9 +17,10 @@ from federation import Federation
 from measure import Row, in_turns, main, parser
 
 from fedra.algorithms import fedavg
-from fedra.core.batches import Examples, Schedule
+from fedra.core.batches import Examples
 from fedra.core.compiling import refuse_without_compiler
-from fedra.core.job import Job, LocalTraining, run_client
+from fedra.core.job import Job, run_client
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.core.precision import PrecisionName, build_precision
 from fedra.core.tree import Params
@@ -69,7 +70,14 @@ def _job(name: str, quick: bool, precision: PrecisionName = "float32", compiled:
         for _ in range(CLIENTS)
     ]
     model = Model(build(name, shape, CLASSES, seed=0), CPU, build_precision(precision, CPU), compiled)
-    return Job(fedavg(), model, OwnClients(own), LocalTraining(Schedule(1, batch), lr=0.01), CLASSES, seed=0)
+    return Job(
+        algorithm=fedavg(),
+        model=model,
+        clients=OwnClients(own),
+        local=LocalTraining(epochs=1, batch=batch, lr=0.01),
+        classes=CLASSES,
+        seed=0,
+    )
 
 
 def _distance(left: Params, right: Params) -> float:

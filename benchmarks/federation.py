@@ -7,8 +7,9 @@ from torch import Tensor
 
 from fedra.algorithms import fedavg
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Examples, Schedule
-from fedra.core.job import Clients, Job, LocalTraining
+from fedra.core.batches import Examples
+from fedra.core.job import Clients, Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
@@ -28,8 +29,8 @@ def cnn_job(work: Work, algorithm: Algorithm | None = None, epochs: int = 1, cli
     """The CNN on the work's random images (or on `clients`), without a test set."""
     model = Model(build("fedavg-cnn", (1, 28, 28), CLASSES, seed=0))
     own = clients if clients is not None else OwnClients([Examples(*pair) for pair in work.data()])
-    local = LocalTraining(Schedule(epochs, work.batch), lr=work.lr)
-    job = Job(algorithm or fedavg(), model, own, local, CLASSES, seed=0)
+    local = LocalTraining(epochs=epochs, batch=work.batch, lr=work.lr)
+    job = Job(algorithm=algorithm or fedavg(), model=model, clients=own, local=local, classes=CLASSES, seed=0)
     return with_owners(job, own) if isinstance(own, OwnClients) else job
 
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from fedra.algorithms import fedavg
-from fedra.core.batches import Examples, Schedule
-from fedra.core.job import Job, LocalTraining
+from fedra.core.batches import Examples
+from fedra.core.job import Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.data.clients import OwnClients
 from fedra.models import build
@@ -57,7 +58,14 @@ def job_of(inputs: Tensor, targets: Tensor, lr: float = LR) -> Job:
     """One client for each row."""
     model = Model(build("mlp", (WIDTH,), CLASSES, seed=0, hidden=(WIDTH,)))
     clients = OwnClients([Examples(*pair) for pair in zip(inputs, targets, strict=True)])
-    return Job(fedavg(), model, clients, LocalTraining(Schedule(1, BATCH), lr=lr), CLASSES, seed=0)
+    return Job(
+        algorithm=fedavg(),
+        model=model,
+        clients=clients,
+        local=LocalTraining(epochs=1, batch=BATCH, lr=lr),
+        classes=CLASSES,
+        seed=0,
+    )
 
 
 def measure(quick: bool) -> list[Row]:

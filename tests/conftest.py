@@ -9,6 +9,18 @@ from pathlib import Path
 
 import pytest
 
+TRAINING = ("algorithms", "analysis", "callbacks", "contract", "core", "evaluation", "experiment", "faces", "models")
+TRAINING += ("parts", "runners", "storage", "test_cli.py", "test_cli_demo.py", "test_examples.py")
+"""The folders and files whose tests train, or look at what was trained."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test-portable` runs."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in TRAINING:
+            item.add_marker(pytest.mark.trains)
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> Iterator[None]:

@@ -17,7 +17,7 @@ from fedra.models import MODELS
 from fedra.registry import Registry
 from fedra.reports.sweep_table import Point
 from fedra.runners import RUNNERS
-from fedra.runners.centralised import refuse_federated_parts
+from fedra.runners.centralized import refuse_federated_parts
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs").rglob("*.toml"))
@@ -111,7 +111,7 @@ def test_fedarc_files_keep_to_the_papers_protocol(path: Path) -> None:
         assert config.local.batch == (50 if config.data.name == "mnist" else 32)
         assert config.partition.clients == (125 if config.data.name == "cifar100" else 100)
         assert config.cohort.fraction == 0.1
-    words = ["runner.name=centralised", 'algorithm={ name = "fedavg" },{ name = "fedarc" }']
+    words = ["runner.name=centralized", 'algorithm={ name = "fedavg" },{ name = "fedarc" }']
     base, grid = read_grid(str(path), words)
     central = [config for point in expand(base, grid, 1, Path("runs")) for _, config, _ in point.runs]
     assert [config.algorithm.name for config in central] == ["fedavg", "fedarc"]
@@ -171,7 +171,7 @@ def test_fedfs_files_keep_to_what_is_known_of_the_paper(path: Path) -> None:
         assert config.evaluation.protocol == "clients"
         assert config.model.weights is not None
         assert config.model.settings["norm"] == "fixed"
-        assert build_algorithm(config.algorithm).personalise is not None
+        assert build_algorithm(config.algorithm).personalize is not None
     if path.stem in ("synthetic-comparison", "real-comparison", "real-faces"):
         assert {config.cohort.fraction for config in configs(path)} == {0.1, 0.5, 0.9}
         assert len(configs(path)) == 8 * 3

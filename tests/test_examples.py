@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,18 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["run_config", "simulate_own_model"])
 def test_first_examples_are_short(name: str) -> None:
     assert len((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 40
+
+
+def test_own_model_and_data_from_the_command_line(tmp_path: Path) -> None:
+    """In a folder that is on no path, as the installed command runs."""
+    for suffix in (".py", ".toml"):
+        shutil.copy(ROOT / "examples" / f"own_model_and_data{suffix}", tmp_path)
+    assert len((tmp_path / "own_model_and_data.py").read_text(encoding="utf-8").splitlines()) <= 25
+    program = "from fedra.cli import main; main()"
+    words = ["run", "own_model_and_data.toml", "rounds=2", "--out", "record"]
+    assert "everything is in record" in run([sys.executable, "-P", "-c", program, *words], tmp_path)
+    recorded = tomllib.loads((tmp_path / "record" / "config.toml").read_text(encoding="utf-8"))
+    assert recorded["model"] == {"name": "own_model_and_data:net", "hidden": 32}
 
 
 def test_a_configuration_can_name_it(tmp_path: Path) -> None:

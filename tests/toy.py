@@ -10,23 +10,18 @@ import torch
 from torch import nn
 
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import AsIs, Examples, LocalData, Schedule, Transform
-from fedra.core.job import Job, LocalTraining
+from fedra.core.batches import AsIs, Examples, LocalData, Transform
+from fedra.core.job import Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
+from fedra.core.program import ClientProgram
 from fedra.core.random import scoped_seed
-from fedra.core.round import (
-    LocalState,
-    begin,
-    broadcast,
-    init_server,
-    local_step,
-    server_update,
-)
+from fedra.core.round import begin, broadcast, init_server, server_update
 from fedra.core.round_zero import round_zero
 from fedra.core.teachers import teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree, flatten
 from fedra.core.uploads import Uploads
-from fedra.core.view import Batch, Client, Server, Trace, Upload, View
+from fedra.core.view import Batch, Client, Server, Upload, View
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
 from fedra.runners import RUNNERS, one_by_one
@@ -34,7 +29,7 @@ from fedra.runners import RUNNERS, one_by_one
 SEED = 7
 SIZES = (11, 6, 9)
 CLASSES = 4
-LOCAL = LocalTraining(Schedule(epochs=2, batch=4), lr=0.1, lr_decay=0.7, momentum=0.9, weight_decay=1e-3)
+LOCAL = LocalTraining(epochs=2, batch=4, lr=0.1, lr_decay=0.7, momentum=0.9, weight_decay=1e-3)
 
 
 class Net(nn.Module):
@@ -100,7 +95,18 @@ def job(
     images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
     shape = (next(module.parameters()).shape[1], 4, 4) if images else (5,)
     data = data or (sharers(shape) if algorithm.sharing.owned else clients(shape))
-    return with_owners(Job(algorithm, Model(module), data, local, CLASSES, seed, test=data[0]), data)
+    return with_owners(
+        Job(
+            algorithm=algorithm,
+            model=Model(module),
+            clients=data,
+            local=local,
+            classes=CLASSES,
+            seed=seed,
+            test=data[0],
+        ),
+        data,
+    )
 
 
 @dataclass
@@ -121,7 +127,7 @@ class History:
         def remembered(client: int) -> Tree:
             return work.remembered(client, weights, self.memory.get(client, {}))
 
-        trained = runner.train(number, work.algorithm.sharing.common(weights), sent, cohort, remembered)
+        trained = runner.train(number, work.common(weights), sent, cohort, remembered)
         results = list(one_by_one(trained))
         self.memory |= {result.client: result.memory for result in results}
         self.uploads += [result.upload for result in results]
@@ -162,22 +168,39 @@ class Scene:
     """One client at its first local step, to look at gradients and perturbations."""
 
     work: Job
+    program: ClientProgram
     client: Client
-    state: LocalState
+    state: Tree
     data: LocalData
     batch: Batch
+
+    @property
+    def params(self) -> Params:
+        """All of the client's parameters, those that move and those that do not."""
+        return {**self.client.origin.params, **self.state["params"]}
+
+    @property
+    def buffers(self) -> Params:
+        return dict(self.state["buffers"])
 
     def view(self, functional: bool = False) -> View:
         teachers = teacher_weights(self.work.algorithm, self.client)
         outputs = teacher_outputs(self.work.model, teachers, {}, self.batch)
         return View(
-            self.work.model, self.client, self.batch, self.state.buffers, outputs, functional, self.state.carried
+            model=self.work.model,
+            client=self.client,
+            batch=self.batch,
+            buffers=self.buffers,
+            teachers=outputs,
+            functional=functional,
+            carried=self.state["carried"],
         )
 
-    def step(self) -> Trace:
-        return local_step(
-            self.work.algorithm, self.work.model, self.client, self.state, self.batch, dict(self.view().teachers)
-        )
+    def step(self) -> Tree:
+        result = self.program.step(self.client, self.state, self.batch, dict(self.view().teachers))
+        self.program.advance(self.state, result)
+        self.state["buffers"] = result["buffers"] or self.state["buffers"]
+        return result
 
 
 def scene(
@@ -189,15 +212,17 @@ def scene(
     """Client 0 before its first step; `stir` moves its weights, its memory and what it received off their start."""
     work = job(algorithm, module, local=local)
     history = start(work)
-    data = LocalData(work.clients[0], work.model, local.schedule, work.classes_of(0), SEED, 0, 0)
+    data = LocalData(work.clients[0], work.model, local, work.classes_of(0), SEED, 0, 0)
     sent, first = broadcast(algorithm, history.server), history.server.weights
-    origin, memory = algorithm.sharing.common(first), work.remembered(0, first, {})
-    client, state = begin(algorithm, work.model, local.at(0), origin, sent, memory, data, work.population)
+    origin, memory = work.common(first), work.remembered(0, first, {})
+    names = algorithm.sharing.received(origin, memory).params
+    program = work.program(0, origin, sent, names)
+    client, state = begin(program, memory, data)
     if stir:
         noise = torch.Generator().manual_seed(3)
-        for values in (state.params, flatten(client.memory), flatten(client.received)):
+        for values in (state["params"], flatten(client.memory), flatten(client.received)):
             for value in values.values():
                 if value.is_floating_point():
                     draw = torch.randn(value.shape, generator=noise, dtype=torch.float64)
                     value.data.add_(stir * draw.to(value.dtype))
-    return Scene(work, client, state, data, next(iter(data)))
+    return Scene(work, program, client, state, data, next(iter(data)))

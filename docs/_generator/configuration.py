@@ -39,12 +39,26 @@ mu = 0.1
 plus = ["fedsam", { name = "server-adam", lr = 0.1 }]
 ```
 
-Words after the file replace its keys: `fedra run FILE rounds=5 local.lr=0.1 algorithm='{ name = "fedavg" }'`.
-In Python the same table is a dict: `fedra.run({"rounds": 5, "algorithm": {"name": "fedavg"}})`.
+Words after the file replace its keys: `fedra run FILE rounds=5 local.lr=0.1 algorithm=fedavg`.
+In Python the same table is a dict: `fedra.run({"rounds": 5, "algorithm": "fedavg"})`.
+
+A section that has a `name` may be written as the name alone: `algorithm = "fedavg"`. On the command line,
+`algorithm=fedavg` and `algorithm.name=fedavg` are the same: the name changes, the section's own keys below
+(`partition.clients`, `algorithm.plus`) stay, and of the fields that the file sets for the old name those stay that
+the new one has too; what other words set is never dropped. `algorithm='{ name = "fedavg" }'` replaces the whole
+section. Data sets, models and algorithms of your own are named as `module:function` ([own data and
+models](own-data.md)).
 
 Sections with a `name` also take the fields of what they name; those are listed [below](#what-sections-can-name), for
 algorithms on [their own pages](methods/index.md). A field that wants a part takes its name or a table with its name and
 fields ([parts](parts.md)).
+
+Two environment variables belong to the machine and not to a run (`fedra doctor` shows both):
+
+| variable | what it does |
+| --- | --- |
+| `FEDRA_DATA` | the data root: the folder of data sets and detectors; unless set, the user's cache folder |
+| `FEDRA_OFFLINE` | any value but `0`, `false` and `no` switches downloads off: what is missing is an error |
 
 """
 

@@ -23,11 +23,13 @@ from fedra.algorithms import ALGORITHMS, ENTRIES
 from fedra.catalog import SLOT_NOTES
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
-from fedra.core.job import Job, LocalTraining, run_client
+from fedra.core.job import Job, run_client
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
-from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Sharing, Term
-from fedra.core.personaliser import Personaliser
+from fedra.core.part import Combine, GradientRule, Part, ServerRule, Term, known_parts
+from fedra.core.personalizer import Personalizer
 from fedra.core.round import broadcast, init_server
+from fedra.core.sharing import Sharing
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
 from fedra.losses.angular_loss import AngularLoss
@@ -40,7 +42,7 @@ SLOTS: dict[str, type[Part]] = {
     "sharing": Sharing,
     "combine": Combine,
     "server": ServerRule,
-    "personalise": Personaliser,
+    "personalize": Personalizer,
 }
 PARTS = """# Parts
 
@@ -121,10 +123,12 @@ def _traffic(algorithm: Algorithm) -> str:
     model = Model(_toy())
     inputs = torch.linspace(-1, 1, 12).view(4, 3)
     clients = OwnClients([Examples(inputs, torch.tensor([0, 1, 0, 1]))])
-    job = with_owners(Job(algorithm, model, clients, LocalTraining(), 2, seed=0), clients)
+    job = with_owners(
+        Job(algorithm=algorithm, model=model, clients=clients, local=LocalTraining(), classes=2, seed=0), clients
+    )
     server = init_server(algorithm, job.initial())
     received, own = broadcast(algorithm, server), job.remembered(0, server.weights, {})
-    memory, upload = run_client(job, 0, 0, algorithm.sharing.common(server.weights), received, own)
+    memory, upload = run_client(job, 0, 0, job.common(server.weights), received, own)
     brought = [name for name in server.weights.params if name not in model.names]
     rows = [
         ("parameters beside the model's", ", ".join(brought) or "nothing"),
@@ -191,7 +195,7 @@ def _parts() -> str:
 def _of_kind(base: type[Part]) -> Iterator[type[Part]]:
     """The parts of fedra itself that can be built, by name."""
     homes = ("fedra.core.", "fedra.parts.", "fedra.algorithms.")
-    for _, part in sorted(KNOWN.items()):
+    for _, part in sorted(known_parts().items()):
         if issubclass(part, base) and "__dataclass_fields__" in vars(part) and part.__module__.startswith(homes):
             yield part
 

@@ -19,8 +19,9 @@ from fedra.lazy import lazy_names
 if TYPE_CHECKING:
     from fedra import algorithms, callbacks, data, evaluation, faces, losses, models, parts
     from fedra.core.algorithm import Algorithm
-    from fedra.core.job import LocalTraining
+    from fedra.core.local_training import LocalTraining
     from fedra.errors import ConfigError, DataError, FedraError, RunError, RunFailed
+    from fedra.experiment.evaluating import evaluate
     from fedra.experiment.experiment import Experiment
     from fedra.experiment.result import RunResult
     from fedra.experiment.run import resume, run
@@ -34,13 +35,14 @@ _HOMES = {
     "DataError": "fedra.errors",
     "Experiment": "fedra.experiment.experiment",
     "FedraError": "fedra.errors",
-    "LocalTraining": "fedra.core.job",
+    "LocalTraining": "fedra.core.local_training",
     "RunError": "fedra.errors",
     "RunFailed": "fedra.errors",
     "RunResult": "fedra.experiment.result",
     "algorithms": "fedra.algorithms",
     "callbacks": "fedra.callbacks",
     "data": "fedra.data",
+    "evaluate": "fedra.experiment.evaluating",
     "evaluation": "fedra.evaluation",
     "faces": "fedra.faces",
     "losses": "fedra.losses",
@@ -64,6 +66,7 @@ __all__ = [
     "algorithms",
     "callbacks",
     "data",
+    "evaluate",
     "evaluation",
     "faces",
     "losses",

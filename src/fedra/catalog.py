@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import KNOWN, Part
+from fedra.core.part import Part, known_parts
 from fedra.errors import ConfigError, nearest
 from fedra.registry import Field, Registry, class_fields, fields
 
@@ -64,7 +64,7 @@ def _code_lines(source: str) -> int:
 def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
     registries = _registries()
     if kind == "parts":
-        for name, part in sorted(KNOWN.items()):
+        for name, part in sorted(known_parts().items()):
             yield name, class_fields(part), (part.__doc__ or "").partition("\n")[0]
         return
     if kind not in registries:
@@ -110,12 +110,14 @@ def default(field: Field) -> str:
 
 
 SLOT_NOTES = {
+    "start": "how weights begin",
+    "data": "what a client trains on",
     "objective": "terms add",
     "gradient": "rules nest, the first is outermost",
     "sharing": "who keeps what",
     "combine": "how uploads become one",
     "server": "rules run in order",
-    "personalise": "each client's own model",
+    "personalize": "each client's own model",
 }
 
 
@@ -123,8 +125,7 @@ def anatomy(algorithm: Algorithm) -> Tree:
     """An algorithm as its parts, with their fields and formulas."""
     root = Tree("[bold]algorithm[/bold]")
     for slot, note in SLOT_NOTES.items():
-        value = getattr(algorithm, slot)
-        parts = value if isinstance(value, tuple) else (value,) if value is not None else ()
+        parts = algorithm.in_slot(slot)
         branch = root.add(f"[bold]{slot}[/bold] [dim]({note})[/dim]")
         if not parts:
             branch.add("[dim]nothing[/dim]")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass
 from dataclasses import fields as dataclass_fields
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
+from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic import Field as Bound
-from pydantic import TypeAdapter, ValidationError
 
-from fedra.errors import ConfigError, nearest
+from fedra.errors import ConfigError, FedraError, nearest
+from fedra.trust import fault, import_function, is_import
 
 Strength = Annotated[float, Bound(ge=0, allow_inf_nan=False)]
 """How strongly a part acts: a finite number, zero or above."""
@@ -23,6 +25,9 @@ Positive = Annotated[float, Bound(gt=0, allow_inf_nan=False)]
 
 Share = Annotated[float, Bound(ge=0, lt=1)]
 """A memory of the past, such as momentum: from zero to below one."""
+
+FileName = Annotated[str, BeforeValidator(lambda given: os.fspath(given) if isinstance(given, os.PathLike) else given)]
+"""A path as a text or a `pathlib.Path`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,11 +49,13 @@ class Registry(Mapping[str, Callable[..., Any]]):
     """Named functions of one kind ("dataset", "model", ...); `@registry.add("name")` puts one in.
 
     `homes` are modules whose import registers more: they are imported when a name is missing or all names are asked
-    for, so that what is known never depends on what happens to be imported.
+    for, so that what is known never depends on what happens to be imported. With `imports`, a name of the form
+    `module:function` stands for a function of the user's own, where `fedra.trust` allows it.
     """
 
-    def __init__(self, kind: str, homes: Sequence[str] = ()) -> None:
+    def __init__(self, kind: str, homes: Sequence[str] = (), *, imports: bool = False) -> None:
         self.kind = kind
+        self.imports = imports
         self._functions: dict[str, Callable[..., Any]] = {}
         self._homes = list(homes)
 
@@ -60,6 +67,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
         def put(function: F) -> F:
             if name in self._functions:
                 raise ValueError(f"the {self.kind} '{name}' is registered twice")
+            if is_import(name):
+                raise ValueError(f"the name of a {self.kind} must not have a colon, got '{name}'")
             self._functions[name] = function
             return function
 
@@ -67,8 +76,19 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if name not in self:
+            if self.imports and is_import(name):
+                return self._imported(name)
             raise ConfigError(f"there is no {self.kind} '{name}': {nearest(name, self._functions)}")
         return self._functions[name]
+
+    def _imported(self, name: str) -> Callable[..., Any]:
+        function = import_function(self.kind, name)
+        try:
+            fields(function)
+        except Exception as error:  # annotations of the user's own: names that are not there, built-in functions
+            told = fault(error)
+            raise ConfigError(f"the {self.kind} '{name}' has arguments that cannot be read ({told})") from error
+        return function
 
     def __contains__(self, name: object) -> bool:
         if name not in self._functions:
@@ -92,14 +112,48 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """
         return checked(f"the {self.kind} '{name}'", fields(self[name]), given, convert)
 
+    def call(self, name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+        """The result of the function `name`, given `arguments` in order (a user's own may take none) and `settings`.
+
+        A fault in a user's own function is reported with the line that raised it; one of a registered function is not
+        caught.
+        """
+        function, owner = self[name], f"the {self.kind} '{name}'"
+        given = tuple(arguments.values()) if _takes(owner, function, list(arguments)) else ()
+        if not is_import(name):
+            return function(*given, **settings)
+        try:
+            return function(*given, **settings)
+        except FedraError:
+            raise
+        except Exception as error:  # somebody's own function: any fault of it is theirs to correct
+            raise ConfigError(f"{owner} failed ({fault(error)}): correct it") from error
+
     def summary(self, name: str) -> str:
         """The first line of the function's docstring."""
         return (inspect.getdoc(self[name]) or "").partition("\n")[0]
 
 
+def _takes(owner: str, function: Callable[..., Any], arguments: Sequence[str]) -> bool:
+    """Whether `function` takes `arguments` by position; False if it takes none."""
+    known = inspect.signature(function).parameters.values()
+    positional = [it for it in known if it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD)]
+    if any(it.kind is it.VAR_POSITIONAL for it in known) or len(positional) == len(arguments):
+        return True
+    if not positional:
+        return False
+    wanted = f"({', '.join(arguments)}) or nothing" if arguments else "nothing"
+    shown = ", ".join(parameter.name for parameter in positional)
+    raise ConfigError(
+        f"{owner} must take {wanted} by position, and it takes ({shown}): put '*' before the arguments that a "
+        "configuration sets"
+    )
+
+
 def fields(function: Callable[..., Any]) -> dict[str, Field]:
-    """The keyword-only parameters of `function` by name."""
-    hints = get_type_hints(function, include_extras=True)
+    """The keyword-only parameters of `function`, or of a class's constructor, by name."""
+    annotated: Any = vars(function).get("__init__", function) if isinstance(function, type) else function
+    hints = get_type_hints(annotated, include_extras=True)
     return {
         name: Field(name, hints.get(name, Any), parameter.default)
         for name, parameter in inspect.signature(function).parameters.items()
@@ -141,6 +195,11 @@ def checked_value(owner: str, field: Field, value: Any) -> Any:
         raise ConfigError(f"{owner} cannot use {field.name} = {value!r}: it must be a {names}")
     try:
         return TypeAdapter(field.annotation).validate_python(value)
+    except PydanticUserError:
+        raise ConfigError(
+            f"{owner} cannot use {field.name} = {value!r}: its type, {field.annotation}, cannot be read from a "
+            "configuration"
+        ) from None
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise ConfigError(f"{owner} cannot use {field.name} = {value!r}: {reason[:1].lower()}{reason[1:]}") from None

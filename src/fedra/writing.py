@@ -100,11 +100,12 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
     write_atomically(path, (text + "\n").encode())
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path | str) -> None:
     """Write a picture, .svg or .png, making its folder; the same picture gives the same bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    path = Path(path)
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
         raise ConfigError(f"a picture cannot be drawn into '{path}': end its name with .svg or .png")

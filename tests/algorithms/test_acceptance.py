@@ -12,26 +12,27 @@ from torch import nn
 
 import toy
 from fedra import algorithms as fed
-from fedra.algorithms.feddyn import DynamicRegulariser
+from fedra.algorithms.fedntd import NotTrueDistillation
+from fedra.algorithms.fedprox import Proximal
+from fedra.algorithms.fedsam import WeightRadius
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Schedule
-from fedra.core.job import LocalTraining
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Output
-from fedra.core.part import Sharing
+from fedra.core.sharing import Sharing
 from fedra.core.tree import Params
 from fedra.errors import ConfigError
-from fedra.parts.gradient import Perturb, WeightRadius
-from fedra.parts.objective import ModelContrast, NotTrueDistillation, Proximal
+from fedra.parts.gradient import Perturb
+from fedra.parts.objective import DynamicRegulariser, ModelContrast
 
-PLAIN = LocalTraining(Schedule(batch=4), lr=0.1)
+PLAIN = LocalTraining(batch=4, lr=0.1)
 
 
 def eps_of(rule: Perturb, stir: float = 0.3) -> tuple[Params, toy.Scene]:
     scene = toy.scene(fed.fedavg().plus(rule), stir=stir)
     view = scene.view()
     inner = lambda params: view.gradient(scene.work.algorithm.objective, params)  # noqa: E731
-    return rule.perturbation(inner, scene.state.params, view), scene
+    return rule.perturbation(inner, scene.params, view), scene
 
 
 @pytest.mark.parametrize("module", [toy.mlp(torch.float32), toy.conv(torch.float32)], ids=["mlp", "conv"])
@@ -47,7 +48,7 @@ def test_03_no_radius_is_fedavg_to_the_bit(module: toy.Net, scope: str, radius: 
 def test_04_the_perturbation_has_length_rho_and_stays_in_its_scope(scope: Literal["all", "head", "body"]) -> None:
     eps, scene = eps_of(Perturb(0.7, fed.fedsol().gradient[0].along, scope=scope))  # type: ignore[attr-defined]
     assert float(tree.norm(eps)) == pytest.approx(0.7, rel=1e-12)
-    assert set(eps) == {name for name in scene.state.params if scope in ("all", name.partition(".")[0])}
+    assert set(eps) == {name for name in scene.params if scope in ("all", name.partition(".")[0])}
 
 
 @pytest.mark.parametrize("radius", ["fixed", "adaptive"])
@@ -57,10 +58,10 @@ def test_05_the_head_only_shortcut_is_two_passes(radius: Literal["fixed", "adapt
     rule = algorithm.gradient[0]
     assert isinstance(rule, Perturb)
     view = scene.view()
-    short = rule.gradient(lambda at: view.gradient(algorithm.objective, at), scene.state.params, view)
+    short = rule.gradient(lambda at: view.gradient(algorithm.objective, at), scene.params, view)
 
-    eps = rule.perturbation(lambda at: at, scene.state.params, scene.view())
-    leaves = {name: value.detach().requires_grad_() for name, value in tree.add(scene.state.params, eps).items()}
+    eps = rule.perturbation(lambda at: at, scene.params, scene.view())
+    leaves = {name: value.detach().requires_grad_() for name, value in tree.add(scene.params, eps).items()}
     out = scene.work.model.output(scene.work.model.weights()._replace(params=leaves), scene.batch.inputs, train=True)
     nn.functional.cross_entropy(out.logits, scene.batch.targets).backward()  # type: ignore[no-untyped-call]
     assert toy.distance(short, {name: value.grad for name, value in leaves.items()}) < 1e-15  # type: ignore[misc]
@@ -79,7 +80,7 @@ def test_07_scaffold_starts_as_fedavg() -> None:
 
 @pytest.mark.parametrize(("epochs", "excess"), [(5, 2.63), (50, 8.21), (250, 9.64)])
 def test_08_control_variates_of_a_constant_gradient(epochs: int, excess: float) -> None:
-    local = LocalTraining(Schedule(epochs=epochs, batch=None), lr=0.01, momentum=0.9)
+    local = LocalTraining(epochs=epochs, batch=None, lr=0.01, momentum=0.9)
     for aware, factor, tolerance in ((True, 1.0, 1e-10), (False, excess, 5e-3)):
         work = toy.job(on(ToyLinear(2.0), fed.scaffold(momentum_aware=aware)), local=local)
         history = toy.run(work, ((0, 1, 2),))
@@ -102,7 +103,7 @@ def test_10_not_true_distillation_leaves_the_true_class_alone() -> None:
     scene = toy.scene(fed.fedntd(), stir=0.5)
     view = scene.view()
     logits = torch.randn(len(scene.batch.targets), toy.CLASSES, dtype=torch.float64, requires_grad=True)
-    loss = NotTrueDistillation(1.0, 2.0).loss(Output(logits, logits), scene.state.params, view)
+    loss = NotTrueDistillation(1.0, 2.0).loss(Output(logits, logits), scene.params, view)
     (slope,) = torch.autograd.grad(loss, logits)
     true = slope.gather(1, scene.batch.targets.unsqueeze(1))
     assert torch.equal(true, torch.zeros_like(true))
@@ -111,7 +112,7 @@ def test_10_not_true_distillation_leaves_the_true_class_alone() -> None:
 
 def test_11_model_contrast_leaves_the_head_alone() -> None:
     scene = toy.scene(fed.moon(), stir=0.5)
-    slope = scene.view().gradient([ModelContrast(2.0)], scene.state.params)
+    slope = scene.view().gradient([ModelContrast(2.0)], scene.params)
     assert not slope["head.weight"].any()
     assert not slope["head.bias"].any()
     assert slope["body.0.weight"].any()
@@ -131,25 +132,25 @@ def test_12_a_frozen_head_keeps_its_bits(algorithm: Algorithm) -> None:
 
 def test_13_the_proximal_gradient() -> None:
     scene = toy.scene(fed.fedprox(mu=0.6), stir=0.5)
-    slope = scene.view().gradient([Proximal(0.6)], scene.state.params)
+    slope = scene.view().gradient([Proximal(0.6)], scene.params)
     for name, value in slope.items():
-        wanted = 0.6 * (scene.state.params[name] - scene.client.origin.params[name])
+        wanted = 0.6 * (scene.params[name] - scene.client.origin.params[name])
         assert torch.allclose(value, wanted, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize(("eta", "bias_scaling"), [(0.0, True), (0.2, True), (0.2, False)])
 def test_14_the_adaptive_ball_entry_by_entry(eta: float, bias_scaling: bool) -> None:
     eps, scene = eps_of(Perturb(0.7, radius=WeightRadius(eta, bias_scaling)))
-    slope = scene.view().gradient(scene.work.algorithm.objective, scene.state.params)
+    slope = scene.view().gradient(scene.work.algorithm.objective, scene.params)
     size = 0.0
     for name, value in slope.items():
-        for w, g in zip(scene.state.params[name].flatten().tolist(), value.flatten().tolist(), strict=True):
+        for w, g in zip(scene.params[name].flatten().tolist(), value.flatten().tolist(), strict=True):
             t = 1.0 if name.endswith("bias") and not bias_scaling else abs(w) + eta
             size += (t * g) ** 2
     for name, value in slope.items():
         triples = zip(
             eps[name].flatten().tolist(),
-            scene.state.params[name].flatten().tolist(),
+            scene.params[name].flatten().tolist(),
             value.flatten().tolist(),
             strict=True,
         )
@@ -167,13 +168,13 @@ def test_15_batch_statistics_leave_no_buffers() -> None:
 def test_16_weight_decay_is_taken_at_the_unperturbed_weights() -> None:
     start = torch.full((toy.CLASSES, 6), 0.5, dtype=torch.float64)
     bowl, decay = ToyQuadratic(), 0.25
-    scene = toy.scene(on(bowl, fed.fedsam(rho=0.3)), local=LocalTraining(Schedule(batch=4), lr=0.1, weight_decay=decay))
-    scene.state.params["head.weight"].data.copy_(start)
+    scene = toy.scene(on(bowl, fed.fedsam(rho=0.3)), local=LocalTraining(batch=4, lr=0.1, weight_decay=decay))
+    scene.params["head.weight"].data.copy_(start)
     up = bowl.slope(start)
     moved = start + 0.3 * up / up.norm()
     scene.step()
     wanted = start - 0.1 * (bowl.slope(moved) + decay * start)
-    assert torch.allclose(scene.state.params["head.weight"], wanted, rtol=0, atol=1e-14)
+    assert torch.allclose(scene.params["head.weight"], wanted, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(("slope", "length"), [(1e-8, 0.0), (1e-3, 2.0)])
@@ -188,7 +189,7 @@ def test_18_rounding_noise_does_not_perturb(slope: float, length: float) -> None
 
 @pytest.mark.parametrize("scope", ["all", "head"])
 def test_18_the_first_step_is_fedavgs(scope: Literal["all", "head"]) -> None:
-    once = LocalTraining(Schedule(batch=None), lr=0.1)
+    once = LocalTraining(batch=None, lr=0.1)
     module = toy.mlp(torch.float32)
     found = toy.run(toy.job(fed.fedsol(scope=scope), module, local=once), ((0, 1, 2),)).params
     assert toy.same_bits(found, toy.run(toy.job(fed.fedavg(), module, local=once), ((0, 1, 2),)).params)
@@ -199,7 +200,7 @@ def test_19_the_ablations_on_bowls(variant: Literal["A0", "A1", "A2", "A3", "A4"
     bowl, pull, rho, beta = ToyQuadratic(), ToyPull(), 0.4, 0.6
     algorithm = on(bowl, fed.fedsol_ablation(variant=variant, rho=rho, beta=beta, proximal=pull))
     scene = toy.scene(algorithm, local=PLAIN)
-    w = scene.state.params["head.weight"].detach().clone()
+    w = scene.params["head.weight"].detach().clone()
     g = pull.slope(w)
     both = bowl.slope(w) + beta * g
     p, c = w + rho * g / g.norm(), w + rho * both / both.norm()
@@ -213,7 +214,7 @@ def test_19_the_ablations_on_bowls(variant: Literal["A0", "A1", "A2", "A3", "A4"
         "A6": bowl.slope(p) + beta * pull.slope(w),
     }[variant]
     scene.step()
-    assert torch.allclose(scene.state.params["head.weight"], w - 0.1 * wanted, rtol=0, atol=1e-14)
+    assert torch.allclose(scene.params["head.weight"], w - 0.1 * wanted, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("round", [0, 1, 7, 300])

@@ -19,13 +19,15 @@ from test_personal_against_naive import CASES as PERSONAL
 import toy
 from fedra import algorithms as ours
 from fedra.algorithms import ENTRIES
-from fedra.algorithms.feddyn import DynamicRegulariser
-from fedra.algorithms.fednova import NovaDirection
+from fedra.algorithms.fednova import NormalisedMean, NovaDirection
+from fedra.algorithms.fedntd import NotTrueDistillation
+from fedra.algorithms.fedprox import Proximal
+from fedra.algorithms.fedsol import Distillation
 from fedra.algorithms.scaffold import ControlVariates
 from fedra.core.algorithm import Algorithm
 from fedra.losses import ArcFace
-from fedra.parts.combine import NormalisedMean, PlainMean
-from fedra.parts.objective import Distillation, ModelContrast, NotTrueDistillation, Proximal
+from fedra.parts.combine import PlainMean
+from fedra.parts.objective import DynamicRegulariser, ModelContrast
 
 EVERYONE = ((0, 1, 2), (0, 1, 2))
 LATECOMER = ((0, 1), (1, 2), (0, 2))
@@ -66,11 +68,9 @@ def scaffold(name: str, momentum: bool, size: bool, clip: float | None = None) -
 
 def setting(data: naive.Data) -> Setting:
     local = toy.LOCAL
-    batch = local.schedule.batch
+    batch = local.batch
     assert batch is not None
-    return Setting(
-        data, toy.SEED, local.schedule.epochs, batch, local.lr, local.lr_decay, local.momentum, local.weight_decay
-    )
+    return Setting(data, toy.SEED, local.epochs, batch, local.lr, local.lr_decay, local.momentum, local.weight_decay)
 
 
 SETTING = setting([(own.inputs, own.targets) for own in toy.clients().examples])

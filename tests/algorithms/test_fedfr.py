@@ -11,13 +11,14 @@ from naive_public import Everybody, train_fedfr
 
 import toy
 from fedra import algorithms as ours
+from fedra.algorithms.fedfr import PersonalBranch, SimilarPublic
+from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
+from fedra.core.data_rule import Public
 from fedra.core.job import Job
-from fedra.core.public import Public, refuse_useless_public
 from fedra.core.tree import flatten
 from fedra.errors import ConfigError
 from fedra.losses import CosFace
-from fedra.parts.public import PersonalBranch, PublicMargin
 from fedra.runners import RUNNERS
 from fedra.runners.auto import choose
 
@@ -48,8 +49,8 @@ def test_fedfr_is_a_plain_loop() -> None:
     net.load_state_dict({name: value for name, value in first.items() if name in net.state_dict()})
     local, data = toy.LOCAL, toy.sharers()
     setting = Setting(
-        [(own.inputs, own.targets) for own in data.examples], toy.SEED, local.schedule.epochs,
-        local.schedule.batch or 0, local.lr, local.lr_decay, local.momentum, local.weight_decay,
+        [(own.inputs, own.targets) for own in data.examples], toy.SEED, local.epochs,
+        local.batch or 0, local.lr, local.lr_decay, local.momentum, local.weight_decay,
     )  # fmt: skip
     found, shown = public().examples, first["personal-branch.class_rows"]
     naive = Everybody(
@@ -85,9 +86,7 @@ def test_a_worker_process_gives_the_same_bits_and_a_stack_is_refused_in_a_senten
     here = toy.run(work, COHORTS)
     assert toy.same_bits(there.params, here.params)
     assert all(toy.same_bits(flatten(there.memory[c]), flatten(here.memory[c])) for c in range(3))
-    with pytest.raises(
-        ConfigError, match=r"choose public examples .* cannot be stacked: set runner.name = 'processes'"
-    ):
+    with pytest.raises(ConfigError, match=r"choose public examples .* cannot be stacked: use the runner 'processes'"):
         RUNNERS["stacked"](work)
     assert choose(work, 3).runner != "stacked"
 
@@ -111,11 +110,11 @@ def test_the_branch_stays_at_home_and_everybody_has_rows_for_their_own_classes_a
 
 
 def test_a_higher_threshold_chooses_fewer() -> None:
-    part, draw = PublicMargin(threshold=0.2), torch.Generator().manual_seed(0)
+    part, draw = SimilarPublic(0.2), torch.Generator().manual_seed(0)
     own, others = torch.randn(30, 8, generator=draw), torch.randn(2500, 8, generator=draw)
     cosines = torch.nn.functional.cosine_similarity(others[:, None], own[None], dim=2).amax(dim=1)
-    assert torch.equal(part.choose_public(own, others), cosines > 0.2)
-    counts = [int(replace(part, threshold=t).choose_public(own, others).sum()) for t in (-1.0, 0.6, 0.8, 1.0)]
+    assert torch.equal(part.chosen(own, others), cosines > 0.2)
+    counts = [int(replace(part, threshold=t).chosen(own, others).sum()) for t in (-1.0, 0.6, 0.8, 1.0)]
     assert counts[0] == 2500
     assert counts == sorted(counts, reverse=True)
     assert counts[-1] == 0
@@ -133,12 +132,16 @@ def test_public_features_are_made_anew_for_another_body_only() -> None:
     assert not torch.equal(work.public.features(work.model, moved), kept)
 
 
+def check_public(algorithm: Algorithm) -> None:
+    algorithm.data.check_public(algorithm)
+
+
 def test_public_examples_need_a_part_that_knows_them() -> None:
     with pytest.raises(ConfigError, match="no part of this algorithm trains on public examples"):
-        refuse_useless_public(ours.fedgc())
+        check_public(ours.fedgc())
     with pytest.raises(ConfigError, match="does not know the classes of public examples"):
-        refuse_useless_public(ours.fedfr().plus(ours.fedlc()))
-    refuse_useless_public(ours.fedfr().plus(ours.fedprox()))
+        check_public(ours.fedfr().plus(ours.fedlc()))
+    check_public(ours.fedfr().plus(ours.fedprox()))
 
 
 def test_a_branch_whose_rows_would_belong_to_nobody_is_refused() -> None:

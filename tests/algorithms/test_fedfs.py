@@ -9,7 +9,6 @@ from torch.nn import functional as F
 import toy
 from fedra import algorithms as ours
 from fedra.core import tree
-from fedra.core.batches import Schedule
 from fedra.core.model import Weights
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError
@@ -66,7 +65,7 @@ def test_only_the_body_is_trained() -> None:
 
 def test_the_learned_projection_begins_as_the_mean_and_moves() -> None:
     mean, learned = (toy.job(ours.fedfs(aggregation=how)) for how in ("mean", "projection"))  # type: ignore[arg-type]
-    one = toy.replace(toy.LOCAL, schedule=Schedule(batch=None), momentum=0.0, weight_decay=0.0)
+    one = toy.replace(toy.LOCAL, epochs=1, batch=None, momentum=0.0, weight_decay=0.0)
     steps = [toy.run(toy.replace(work, local=one), ((0,),)).params for work in (mean, learned)]
     projection = steps[1].pop("intra-subject.projection")
     assert toy.distance(*steps) < 1e-12
@@ -110,4 +109,4 @@ def test_a_client_keeps_what_it_trained_last() -> None:
 
 def test_centralised_training_refuses_it() -> None:
     with pytest.raises(ConfigError):
-        RUNNERS["centralised"](toy.job(ours.fedfs()))
+        RUNNERS["centralized"](toy.job(ours.fedfs()))

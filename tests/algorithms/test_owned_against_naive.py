@@ -29,7 +29,7 @@ from fedra.core.tree import flatten
 from fedra.data.clients import LocalLabels, OwnClients
 from fedra.errors import ConfigError
 from fedra.losses import CosFace, DynamicAdaCos
-from fedra.parts.spread import MeanRows
+from fedra.parts.start import MeanRows
 from fedra.runners import RUNNERS
 
 EVERYONE = ((0, 1, 2), (0, 1, 2), (0, 1, 2))
@@ -86,10 +86,8 @@ def alone() -> OwnClients:
 def setting(data: OwnClients) -> Setting:
     local = toy.LOCAL
     pairs = [(own.inputs, own.targets) for own in data.examples]
-    batch = local.schedule.batch or 0
-    return Setting(
-        pairs, toy.SEED, local.schedule.epochs, batch, local.lr, local.lr_decay, local.momentum, local.weight_decay
-    )
+    batch = local.batch or 0
+    return Setting(pairs, toy.SEED, local.epochs, batch, local.lr, local.lr_decay, local.momentum, local.weight_decay)
 
 
 @pytest.mark.parametrize("cohorts", [EVERYONE, LATECOMER], ids=["everyone", "latecomer"])

@@ -13,12 +13,12 @@ from torch import nn
 
 import toy
 from fedra import algorithms as ours
+from fedra.algorithms.fedfs import KeepLast
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Schedule
 from fedra.core.tree import Params
 from fedra.evaluation.personal_models import own_models
 from fedra.parts.gradient import Clip
-from fedra.parts.personalise import FineTune, KeepLast
+from fedra.parts.personalize import FineTune
 from fedra.runners import RUNNERS
 
 COHORTS = ((0, 1), (1, 0), (0,))
@@ -36,7 +36,7 @@ class Case:
 
 def kept(algorithm: Algorithm) -> Algorithm:
     """The same without training after the last round."""
-    return replace(algorithm, personalise=KeepLast())
+    return replace(algorithm, personalize=KeepLast())
 
 
 @dataclass
@@ -66,9 +66,9 @@ CASES = [
 def setting() -> Setting:
     data = [(own.inputs, own.targets) for own in toy.clients().examples]
     local = toy.LOCAL
-    assert local.schedule.batch is not None
+    assert local.batch is not None
     rates = (local.lr, local.lr_decay, local.momentum, local.weight_decay)
-    return Setting(data, toy.SEED, local.schedule.epochs, local.schedule.batch, *rates)
+    return Setting(data, toy.SEED, local.epochs, local.batch, *rates)
 
 
 def owned(algorithm: Algorithm, runner: str = "sequential") -> tuple[Params, dict[int, Params]]:
@@ -122,7 +122,7 @@ def test_hessian_free_is_the_exact_second_order_step() -> None:
 @pytest.mark.parametrize("sizes", [(1, 5, 9), (4, 2, 3)])
 def test_a_single_example_is_both_halves_on_every_runner(sizes: tuple[int, ...]) -> None:
     """In a stack the client with one example is padded; alone it is not."""
-    local = replace(toy.LOCAL, schedule=Schedule(epochs=2, batch=4))
+    local = replace(toy.LOCAL, epochs=2, batch=4)
     work = toy.job(ours.per_fedavg(), data=toy.clients(sizes=sizes), local=local)
     found, wanted = toy.run(work, runner="stacked"), toy.run(work)
     assert toy.distance(found.params, wanted.params) < 1e-12

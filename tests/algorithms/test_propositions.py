@@ -8,19 +8,18 @@ from torch import Tensor
 
 import toy
 from fedra import algorithms as fed
-from fedra.core.batches import Schedule
-from fedra.core.job import LocalTraining
+from fedra.core.local_training import LocalTraining
 
 
 def bowls(rho: float, rate: float) -> tuple[Tensor, Tensor, Tensor]:
     """The weights before a step, after FedAvg's and after FedSoL's."""
-    local = LocalTraining(Schedule(batch=4), lr=rate)
+    local = LocalTraining(batch=4, lr=rate)
     ends = []
     for algorithm in (fed.fedavg(), fed.fedsol(rho=rho, proximal=ToyPull())):
         scene = toy.scene(on(ToyQuadratic(), algorithm), local=local)
-        start = scene.state.params["head.weight"].detach().clone()
+        start = scene.params["head.weight"].detach().clone()
         scene.step()
-        ends.append(scene.state.params["head.weight"].detach())
+        ends.append(scene.params["head.weight"].detach())
     return start, ends[0], ends[1]
 
 

@@ -16,11 +16,12 @@ from fedra.algorithms import fedavg
 from fedra.analysis.diagnostics import ClassAccuracy, Divergence, Preservation, observers, with_proximal_diagnostics
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
-from fedra.core.batches import Examples, Schedule
+from fedra.core.batches import Examples
 from fedra.core.evaluate import Counts
-from fedra.core.job import Job, LocalTraining
+from fedra.core.job import Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
-from fedra.core.part import Sharing
+from fedra.core.sharing import Sharing
 from fedra.core.view import Server, Upload
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError
@@ -33,10 +34,18 @@ def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def upload(**delta: list[float]) -> Upload:
-    return Upload({name: torch.tensor(value) for name, value in delta.items()}, {}, 1, 1, 1.0, {}, {})
+    return Upload(
+        delta={name: torch.tensor(value) for name, value in delta.items()},
+        buffers={},
+        examples=1,
+        steps=1,
+        effective_steps=1.0,
+        extras={},
+        figures={},
+    )
 
 
-NOBODY = Server(Weights({}, {}), {})
+NOBODY = Server(weights=Weights({}, {}), memory={})
 
 
 def test_divergence_by_hand() -> None:
@@ -85,25 +94,37 @@ def linear_job() -> Job:
         module.head.weight.copy_(torch.eye(3))  # type: ignore[operator,union-attr]
         module.head.bias.zero_()  # type: ignore[operator,union-attr]
     clients = OwnClients([Examples(torch.zeros(4, 3), torch.tensor([0, 0, 0, 1]))])
-    return Job(fedavg(), Model(module), clients, toy.LOCAL, 3, 0, Examples(torch.eye(3), torch.arange(3)))
+    return Job(
+        algorithm=fedavg(),
+        model=Model(module),
+        clients=clients,
+        local=toy.LOCAL,
+        classes=3,
+        seed=0,
+        test=Examples(torch.eye(3), torch.arange(3)),
+    )
 
 
 def test_preservation_by_hand() -> None:
     """The client holds class 0 to three quarters and class 1 to one; its model says 0 for all but class 1."""
     job = linear_job()
-    server = Server(job.model.weights(), {})
+    server = Server(weights=job.model.weights(), memory={})
     watch = Preservation(job)
     watch.begin()
     moved = {"head.weight": torch.zeros(3, 3), "head.bias": torch.zeros(3)}
     moved["head.weight"][0, 2] = 2.0  # class 2 now looks like class 0
-    figures = watch.upload(0, Upload(moved, {}, 4, 1, 1.0, {}, {}), server)
+    figures = watch.upload(
+        0, Upload(delta=moved, buffers={}, examples=4, steps=1, effective_steps=1.0, extras={}, figures={}), server
+    )
     assert figures == {
         "local_accuracy": pytest.approx(2 / 3),
         "in_local_accuracy": pytest.approx(0.75 * 1 + 0.25 * 1),
         "out_local_accuracy": pytest.approx((0.25 * 1 + 0.75 * 1 + 1 * 0) / 2),
     }
     worse = {"head.weight": torch.zeros(3, 3), "head.bias": torch.tensor([0.0, 0.0, 9.0])}  # everything is class 2
-    figures = watch.upload(0, Upload(worse, {}, 4, 1, 1.0, {}, {}), server)
+    figures = watch.upload(
+        0, Upload(delta=worse, buffers={}, examples=4, steps=1, effective_steps=1.0, extras={}, figures={}), server
+    )
     assert (figures["in_local_accuracy"], figures["out_local_accuracy"]) == (0.0, pytest.approx(0.5))
     assert watch.round(server, None) == {
         "accuracy_before": 1.0,
@@ -171,7 +192,7 @@ def test_every_switch_adds_its_figures_and_nothing_else(tmp_path: Path, plain: P
 
 def test_figures_of_the_diagnosis() -> None:
     """At the first step the client is where it started: no drift, no proximal loss, and no direction to compare."""
-    work = with_proximal_diagnostics(toy.job(fedavg(), local=LocalTraining(Schedule(1, None), lr=0.1)))
+    work = with_proximal_diagnostics(toy.job(fedavg(), local=LocalTraining(epochs=1, batch=None, lr=0.1)))
     figures = toy.run(work, cohorts=((0,),)).uploads[0].figures
     assert figures["proximal_loss"] == pytest.approx(0, abs=1e-12)
     assert figures["drift/head"] == 0

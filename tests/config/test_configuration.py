@@ -85,6 +85,48 @@ def test_later_overrides_win_and_an_inline_table_replaces_a_section() -> None:
     assert (found.local.epochs, found.local.lr, found.local.momentum) == (1, 0.2, 0.9)
 
 
+FILE = {
+    "partition": {"name": "dirichlet", "alpha": 0.1, "clients": 100},
+    "model": {"name": "mlp", "hidden": [64], "projection": 32},
+    "algorithm": {"name": "fedsol", "rho": 1.0, "scope": "head", "plus": ["clip"]},
+}
+
+
+@pytest.mark.parametrize("word", ["algorithm=fedavg", "algorithm.name=fedavg", "algorithm='fedavg'"])
+def test_another_name_drops_the_fields_of_the_old_one(word: str) -> None:
+    found = resolve_defaults(read(FILE, [word])).algorithm
+    assert (found.name, found.settings) == ("fedavg", {})
+    assert found.plus == ({"name": "clip", "norm": 10.0},)
+
+
+def test_another_name_keeps_what_it_has_too_and_the_keys_of_the_section() -> None:
+    found = read(FILE, ["algorithm=fedsam", "partition=iid", "model=logistic"])
+    assert found.algorithm.settings == {"rho": 1.0}
+    assert (found.partition.clients, found.partition.settings) == (100, {})
+    assert (found.model.projection, found.model.settings) == (32, {})
+
+
+def test_the_same_name_keeps_everything() -> None:
+    assert read(FILE, ["algorithm=fedsol", "model.name=mlp"]) == read(FILE)
+
+
+def test_fields_that_the_words_set_are_not_dropped() -> None:
+    for words in (["algorithm.rho=2.0", "algorithm=fedavg"], ["algorithm=fedavg", "algorithm.rho=2.0"]):
+        with pytest.raises(ConfigError, match="the algorithm 'fedavg' has no field 'rho'"):
+            resolve_defaults(read(FILE, words))
+    assert read(FILE, ["algorithm=fedprox", "algorithm.mu=2.0"]).algorithm.settings == {"mu": 2.0}
+    assert read(FILE, ["algorithm=mine:own", "algorithm.rho=2.0"]).algorithm.settings == {"rho": 2.0}
+
+
+def test_a_name_stands_for_its_section() -> None:
+    names = {"data": "mnist", "public": "lfw", "partition": "natural", "model": "mlp", "algorithm": "fedprox"}
+    found = read({**names, "runner": "stacked"})
+    assert found == read({key: {"name": name} for key, name in {**names, "runner": "stacked"}.items()})
+    assert found.partition.clients is None
+    assert read({"algorithm": "fedprox"}, ["algorithm.mu=0.5"]).algorithm.settings == {"mu": 0.5}
+    assert read({}, ["public=lfw"]).public == read({"public": {"name": "lfw"}}).public
+
+
 def test_overrides_leave_the_given_table_alone() -> None:
     table = {"local": {"epochs": 7}}
     assert read(table, ["local.epochs=2"]).local.epochs == 2
@@ -202,6 +244,7 @@ def test_owners_that_the_data_name_are_not_put_together_unless_asked() -> None:
         ({"local": {"epochs": "many"}}, "cannot use local.epochs = 'many': input should be a valid integer"),
         ({"local": {"epochs": 0}}, "cannot use local.epochs = 0: input should be greater than or equal to 1"),
         ({"local": 5}, "cannot use local = 5"),
+        ({"algorithm": 5}, "cannot use algorithm = 5: give a name, or a table with a name and its fields"),
         ({"data": {"augment": "strong"}}, "cannot use data.augment = 'strong': input should be 'none' or 'paper'"),
         ({"algorithm": {"plus": [3]}}, "cannot use algorithm.plus = 3"),
         ({"cohort": {"fraction": 1.5}}, "cannot use cohort.fraction = 1.5: input should be less than or equal to 1"),

@@ -11,28 +11,28 @@ import torch
 
 import toy
 from fedra.algorithms import ENTRIES, fedavg, fedsol
-from fedra.algorithms.feddyn import DynamicRegulariser
+from fedra.algorithms.fedfs import IntraSubject
 from fedra.algorithms.fednova import NovaDirection
+from fedra.algorithms.fedprox import Proximal
 from fedra.algorithms.scaffold import ControlVariates
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Schedule
 from fedra.core.model import Weights
-from fedra.core.part import KNOWN, Sharing, Term
+from fedra.core.part import Term, known_parts
+from fedra.core.sharing import Sharing
 from fedra.core.tree import Params, Tree, flatten, select, unflatten
 from fedra.core.view import Server
-from fedra.parts.objective import ModelContrast, Proximal
-from fedra.parts.subject import IntraSubject
+from fedra.parts.objective import DynamicRegulariser, ModelContrast
 from fedra.parts.twin import Twin
 from fedra.runners import RUNNERS
 
 NAMES = tuple(ENTRIES)
-SHORT = replace(toy.LOCAL, schedule=Schedule(batch=6))
+SHORT = replace(toy.LOCAL, epochs=1, batch=6)
 EVERYONE = ((0, 1, 2), (0, 1, 2))
 LATECOMER = ((0, 1), (1, 2), (0, 2))
 BIT_EQUAL = {"processes": {"workers": 2}}
 """Runners whose results are the reference's to the bit, and their settings here; others agree to TOLERANCE."""
 TOLERANCE = 1e-5
-OTHERS = [name for name in RUNNERS if name not in ("sequential", "centralised", "auto", "ray")]
+OTHERS = [name for name in RUNNERS if name not in ("sequential", "centralized", "auto", "ray")]
 """The runners of federations; centralised training has no clients, auto is one of these, Ray's start is slow."""
 
 
@@ -80,7 +80,7 @@ def test_resumes_to_the_bit(name: str, kind: str) -> None:
     for number, cohort in enumerate(LATECOMER):
         history.round(engine, work, number, cohort)
         weights = Weights(stored(history.params), stored(history.server.weights.buffers))
-        history.server = Server(weights, stored(history.server.memory))
+        history.server = Server(weights=weights, memory=stored(history.server.memory))
         history.memory = {client: stored(memory) for client, memory in history.memory.items()}
     assert toy.same_bits(history.params, reference(name, kind).params)
     assert toy.same_bits(history.server.weights.buffers, reference(name, kind).server.weights.buffers)
@@ -104,10 +104,10 @@ def test_is_not_fedavg_otherwise(name: str) -> None:
     assert toy.distance(select(reference(name).params, plain), plain) > 1e-6
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(made(name).personalise, Twin)])
+@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(made(name).personalize, Twin)])
 def test_a_twin_only_looks_on(name: str) -> None:
     """Its passes do not even move the stream that the model's dropout draws from."""
-    both = (made(name), replace(made(name), personalise=None))
+    both = (made(name), replace(made(name), personalize=None))
     found, alone = (toy.run(toy.job(one, toy.forgetful(torch.float32)), LATECOMER) for one in both)
     assert toy.same_bits(found.params, alone.params)
 
@@ -215,7 +215,7 @@ def test_private_parameters_are_not_corrected(term: Term) -> None:
 
 def terms() -> list[Term]:
     """Every known term that can be made without arguments."""
-    kinds = [kind for kind in KNOWN.values() if issubclass(kind, Term) and kind.__module__.startswith("fedra.")]
+    kinds = [kind for kind in known_parts().values() if issubclass(kind, Term) and kind.__module__.startswith("fedra.")]
     made = [kind() for kind in kinds if "__dataclass_fields__" in vars(kind)]
     # Labels that are held constant have no finite differences: those here depend on the frozen model alone.
     return [replace(term, label_source="frozen") if isinstance(term, IntraSubject) else term for term in made]
@@ -226,12 +226,12 @@ def terms() -> list[Term]:
 def test_gradients_against_finite_differences(term: Term, scope: str) -> None:
     """A term's gradient = autograd's of its loss = central differences of its loss."""
     scene = toy.scene(fedavg().plus(term), stir=0.3)
-    view, params = scene.view(), scene.state.params
+    view, params = scene.view(), scene.params
     found = view.gradient([term], params, scope)
     assert set(found) == set(view.names(scope))
 
     def loss(at: Params) -> torch.Tensor:
-        output = scene.work.model.output(Weights(at, scene.state.buffers), scene.batch.inputs, train=True)
+        output = scene.work.model.output(Weights(at, scene.buffers), scene.batch.inputs, train=True)
         return term.loss(output, at, view)
 
     leaves = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
@@ -264,5 +264,5 @@ def test_a_perturbed_pass_leaves_no_trace_in_the_statistics(term: Term) -> None:
 def stepped(algorithm: Algorithm) -> Params:
     scene = toy.scene(algorithm, toy.conv(), stir=0.2)
     scene.step()
-    assert int(scene.state.buffers["body.1.num_batches_tracked"]) == 1
-    return scene.state.buffers
+    assert int(scene.buffers["body.1.num_batches_tracked"]) == 1
+    return scene.buffers

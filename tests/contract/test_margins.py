@@ -64,7 +64,7 @@ def test_resumes_to_the_bit(name: str) -> None:
     for number, cohort in enumerate(LATECOMER):
         history.round(engine, work, number, cohort)
         memory = unflatten({path: value.clone() for path, value in flatten(history.server.memory).items()})
-        history.server = Server(Weights(dict(history.params), {}), memory)
+        history.server = Server(weights=Weights(dict(history.params), {}), memory=memory)
     assert toy.same_bits(everything(history), everything(toy.run(work, LATECOMER)))
 
 
@@ -99,7 +99,7 @@ def test_a_memory_of_features_never_leaves_its_client() -> None:
 @pytest.mark.parametrize("runner", ["sequential", "stacked"])
 def test_two_gradients_in_a_step_advance_the_state_once(name: str, runner: str) -> None:
     """The first step's state is that of the first pass, at the client's own weights, however far the second is."""
-    local = replace(toy.LOCAL, schedule=replace(toy.LOCAL.schedule, epochs=1, batch=None))
+    local = replace(toy.LOCAL, epochs=1, batch=None)
     found = [
         toy.run(toy.job(made(name).plus(fedsam(rho=rho)), local=local), ((0,),), runner, threads=1)
         for rho in (0.0, 2.0)

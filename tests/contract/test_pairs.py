@@ -11,24 +11,30 @@ import torch
 
 import toy
 from fedra import algorithms
+from fedra.algorithms.fedfr import PersonalBranch
+from fedra.algorithms.fedpe import UnitRows
+from fedra.algorithms.fedprox import Proximal
+from fedra.algorithms.fedsam import WeightRadius
+from fedra.algorithms.fedsol import Distillation, DriftRadius
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Schedule
-from fedra.core.part import KNOWN, Combine, GradientRule, Part, ServerRule, Sharing, Term
+from fedra.core.capabilities import KEEPS_STATE
+from fedra.core.part import Combine, GradientRule, Part, ServerRule, Term, known_parts
+from fedra.core.sharing import Sharing
 from fedra.core.tree import flatten, is_finite
 from fedra.errors import ConfigError
-from fedra.parts.gradient import Accumulate, AlsoDescend, DriftRadius, Perturb, WeightRadius
-from fedra.parts.margin import MarginHead, MarginSoftmax
-from fedra.parts.objective import CrossEntropy, Distillation, ModelContrast, Proximal
-from fedra.parts.public import PersonalBranch
-from fedra.parts.spread import MeanRows, SpreadOut, UnitRows
+from fedra.parts.gradient import Accumulate, AlsoDescend, Perturb
+from fedra.parts.margin import HeadMargin, MarginSoftmax
+from fedra.parts.objective import CrossEntropy, ModelContrast
+from fedra.parts.spread import SpreadOut
+from fedra.parts.start import MeanRows
 
-ONCE = replace(toy.LOCAL, schedule=Schedule(batch=6))
+ONCE = replace(toy.LOCAL, epochs=1, batch=6)
 
 
 def known(slot: type[Part]) -> list[Part]:
     """Every part of ours that goes into the slot and can be made without arguments."""
 
-    kinds = [kind for kind in KNOWN.values() if issubclass(kind, slot) and kind.__module__.startswith("fedra.")]
+    kinds = [kind for kind in known_parts().values() if issubclass(kind, slot) and kind.__module__.startswith("fedra.")]
     concrete = [kind for kind in kinds if "__dataclass_fields__" in vars(kind)]
     return [kind() for kind in concrete if all(p.default is not p.empty for p in signature(kind).parameters.values())]
 
@@ -80,7 +86,7 @@ def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
 
 def has_vectors(part: Part) -> bool:
     """Whether a margin, its own or that of a part within, has class vectors which all clients share."""
-    shared = isinstance(part, MarginSoftmax) and not isinstance(part, MarginHead)
+    shared = isinstance(part, MarginSoftmax) and not isinstance(part, HeadMargin)
     return shared or any(map(has_vectors, part.nested()))
 
 
@@ -92,7 +98,10 @@ def clash(left: Algorithm, right: Algorithm) -> bool:
     if sharing.owned and any(map(has_vectors, (*left.objective, *right.objective))):
         return True
     known = {part.name: part for part in (*left.objective, *left.server)}
-    if any(part.stateful and known.get(part.name, part) != part for part in (*right.objective, *right.server)):
+    if any(
+        isinstance(part, KEEPS_STATE) and known.get(part.name, part) != part
+        for part in (*right.objective, *right.server)
+    ):
         return True
     if right.sharing in (Sharing(), left.sharing):
         return False

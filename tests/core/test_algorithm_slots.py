@@ -6,16 +6,18 @@ import pytest
 
 from fedra.algorithms import fedadam, fedavg, fedlc, fednova, fedprox, fedrs, fedsam, fedsol, moon, scaffold
 from fedra.algorithms.feddecorr import Decorrelation
-from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.algorithms.fedlc import CalibratedCrossEntropy
+from fedra.algorithms.fednova import NormalisedMean
+from fedra.algorithms.fedopt import ServerAdam, ServerSgd
+from fedra.algorithms.fedprox import Proximal
+from fedra.algorithms.fedsol import Distillation
 from fedra.algorithms.scaffold import ControlVariates
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import Sharing
+from fedra.core.sharing import Sharing
 from fedra.errors import ConfigError
-from fedra.parts.combine import Median, NormalisedMean, PlainMean, WeightedMean
+from fedra.parts.combine import Median, PlainMean, WeightedMean
 from fedra.parts.gradient import Clip, Perturb
-from fedra.parts.objective import CrossEntropy, Distillation, ModelContrast, Proximal
-from fedra.parts.server import ServerAdam, ServerSgd
+from fedra.parts.objective import CrossEntropy, DynamicRegulariser, ModelContrast
 
 
 def test_parts_go_into_their_slots() -> None:
@@ -61,7 +63,7 @@ def test_an_objective_that_sees_no_data_is_refused() -> None:
 
 
 def test_a_part_in_the_wrong_slot_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'clip' is no Term and cannot go into the slot 'objective'"):
+    with pytest.raises(ConfigError, match="'clip' is not a Term and cannot go into the slot 'objective'"):
         Algorithm(objective=(Clip(),), combine=WeightedMean())  # type: ignore[arg-type]
 
 

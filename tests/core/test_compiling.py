@@ -82,7 +82,7 @@ def test_machine_code_is_made_in_every_process_anew(compilations: list[int]) -> 
 
 
 def test_a_stack_is_refused(compilations: list[int]) -> None:
-    with pytest.raises(ConfigError, match="compiled passes cannot be stacked: set compile = false"):
+    with pytest.raises(ConfigError, match="compiled passes cannot be stacked: do not compile"):
         trained(fedavg(), toy.mlp(torch.float32), compiled=True, runner="stacked")
     assert not compilations
 

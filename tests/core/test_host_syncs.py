@@ -11,10 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import toy
 from fedra.algorithms import ENTRIES, fedarc, fedavg
-from fedra.core import round
 from fedra.core.batches import AHEAD, LocalData
 from fedra.core.model import Model
-from fedra.core.round import local_step
+from fedra.core.program import ClientProgram
 from fedra.core.transfer import brought
 from fedra.data.augment import Crop, Flip, Transform
 from fedra.losses import LOSSES
@@ -64,13 +63,17 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What every local step of the test waited for."""
     found: list[list[str]] = []
 
-    def watched(*words: Any, **named: Any) -> Any:
-        with Watch() as watch:
-            trace = local_step(*words, **named)
-        found.append(watch.seen)
-        return trace
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*words: Any, **named: Any) -> Any:
+            with Watch() as watch:
+                result = function(*words, **named)
+            found.append(watch.seen)
+            return result
 
-    monkeypatch.setattr(round, "local_step", watched)
+        return call
+
+    for name in ("step", "advance"):
+        monkeypatch.setattr(ClientProgram, name, watched(getattr(ClientProgram, name)))
     return found
 
 
@@ -93,7 +96,7 @@ def test_no_margin_waits(name: str, steps: list[list[str]]) -> None:
 def test_batches_come_without_waiting(augment: Any) -> None:
     """Draws are made on the CPU, whatever the device: their small tensors are brought without a look at a value."""
     data = toy.clients((1, 4, 4), transform=Transform(augment=augment))
-    local = LocalData(data[0], Model(toy.conv()), toy.LOCAL.schedule, toy.CLASSES, 0, 0, 0)
+    local = LocalData(data[0], Model(toy.conv()), toy.LOCAL, toy.CLASSES, 0, 0, 0)
     steps = iter(local)
     next(steps)
     with Watch() as watch:
@@ -113,7 +116,7 @@ def test_a_client_is_brought_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(batches, "brought", counted)
     work = toy.job(fedavg())
-    local = LocalData(work.clients[0], work.model, toy.LOCAL.schedule, toy.CLASSES, 0, 0, 0)
+    local = LocalData(work.clients[0], work.model, toy.LOCAL, toy.CLASSES, 0, 0, 0)
     before = len(calls)
     assert before <= 4
     assert sum(1 for _ in local) == 6
@@ -124,7 +127,7 @@ def test_large_clients_come_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> N
     from fedra.core import batches
 
     work = toy.job(fedavg())
-    arguments = (work.clients[0], work.model, toy.LOCAL.schedule, toy.CLASSES, 0, 0, 0)
+    arguments = (work.clients[0], work.model, toy.LOCAL, toy.CLASSES, 0, 0, 0)
     whole = [batch.inputs for batch in LocalData(*arguments)]
     monkeypatch.setattr(batches, "AHEAD", 8)
     assert AHEAD > 8

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import toy
-from fedra.core.batches import Examples, LocalData, Schedule
+from fedra.core.batches import Examples, LocalData
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.errors import DataError
 
@@ -32,12 +33,14 @@ class Noise:
         return inputs + torch.rand(inputs.shape, generator=generator)
 
 
-def local(schedule: Schedule, count: int = 11, transform: object = None, round: int = 0, client: int = 0) -> LocalData:
+def local(
+    training: LocalTraining, count: int = 11, transform: object = None, round: int = 0, client: int = 0
+) -> LocalData:
     inputs = torch.arange(count).double().repeat_interleave(5).view(count, 5)
     own = Examples(inputs, torch.arange(count) % toy.CLASSES)
     if transform is not None:
         own = Examples(own.inputs, own.targets, transform)  # type: ignore[arg-type]
-    return LocalData(own, MODEL, schedule, toy.CLASSES, 5, round, client)
+    return LocalData(own, MODEL, training, toy.CLASSES, 5, round, client)
 
 
 def rows(data: LocalData) -> list[int]:
@@ -46,7 +49,7 @@ def rows(data: LocalData) -> list[int]:
 
 @given(st.integers(1, 60), st.integers(1, 20) | st.none(), st.booleans(), st.integers(1, 3))
 def test_portions(examples: int, batch: int | None, drop_last: bool, epochs: int) -> None:
-    schedule = Schedule(epochs, batch, drop_last)
+    schedule = LocalTraining(epochs=epochs, batch=batch, drop_last=drop_last)
     cuts = schedule.portions(examples)
     assert cuts[0][0] == 0
     assert all(end == start for (_, end), (start, _) in pairwise(cuts))
@@ -60,27 +63,27 @@ def test_portions(examples: int, batch: int | None, drop_last: bool, epochs: int
 
 
 def test_every_epoch_shows_every_example_once_in_an_order_of_its_own() -> None:
-    seen = rows(local(Schedule(epochs=2, batch=4)))
+    seen = rows(local(LocalTraining(epochs=2, batch=4)))
     assert sorted(seen[:11]) == sorted(seen[11:]) == list(range(11))
     assert seen[:11] != seen[11:]
 
 
 def test_the_order_depends_on_round_and_client_alone() -> None:
-    one = rows(local(Schedule(batch=4)))
-    assert rows(local(Schedule(batch=4))) == one
-    assert rows(local(Schedule(batch=11))) == one
-    assert rows(local(Schedule(batch=4), round=1)) != one
-    assert rows(local(Schedule(batch=4), client=1)) != one
+    one = rows(local(LocalTraining(batch=4)))
+    assert rows(local(LocalTraining(batch=4))) == one
+    assert rows(local(LocalTraining(batch=11))) == one
+    assert rows(local(LocalTraining(batch=4), round=1)) != one
+    assert rows(local(LocalTraining(batch=4), client=1)) != one
 
 
 def test_a_batch_knows_its_rows_unless_drawn() -> None:
-    data = local(Schedule(batch=4))
+    data = local(LocalTraining(batch=4))
     assert data.prepared is not None
     for batch in data:
         assert batch.index is not None
         assert torch.equal(data.prepared[batch.index], batch.inputs)
         assert torch.equal(data.targets[batch.index], batch.targets)
-    drawn = local(Schedule(batch=4), transform=Noise())
+    drawn = local(LocalTraining(batch=4), transform=Noise())
     assert drawn.prepared is None
     first, again = ([batch.inputs for batch in drawn] for _ in range(2))
     assert all(batch.index is None for batch in drawn)
@@ -88,12 +91,12 @@ def test_a_batch_knows_its_rows_unless_drawn() -> None:
 
 
 def test_counts_its_labels() -> None:
-    assert local(Schedule()).label_counts.tolist() == [3, 3, 3, 2]
+    assert local(LocalTraining()).label_counts.tolist() == [3, 3, 3, 2]
 
 
 def test_inputs_take_the_models_type_and_whole_numbers_stay() -> None:
-    floats = LocalData(Examples(torch.ones(2, 5), torch.zeros(2).long()), MODEL, Schedule(), 4, 0, 0, 0)
-    words = LocalData(Examples(torch.ones(2, 5).long(), torch.zeros(2).long()), MODEL, Schedule(), 4, 0, 0, 0)
+    floats = LocalData(Examples(torch.ones(2, 5), torch.zeros(2).long()), MODEL, LocalTraining(), 4, 0, 0, 0)
+    words = LocalData(Examples(torch.ones(2, 5).long(), torch.zeros(2).long()), MODEL, LocalTraining(), 4, 0, 0, 0)
     assert next(iter(floats)).inputs.dtype == torch.float64
     assert next(iter(words)).inputs.dtype == torch.int64
 
@@ -101,4 +104,4 @@ def test_inputs_take_the_models_type_and_whole_numbers_stay() -> None:
 @pytest.mark.parametrize("batch", [4, None])
 def test_a_client_without_examples_is_refused(batch: int | None) -> None:
     with pytest.raises(DataError, match="client 3 has no examples"):
-        local(Schedule(batch=batch), count=0, client=3)
+        local(LocalTraining(batch=batch), count=0, client=3)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedra.core.job import LocalTraining
+from fedra.core.local_training import LocalTraining
 from fedra.core.optimizer import Adam, Optimizer, Sgd
 from fedra.errors import ConfigError
 

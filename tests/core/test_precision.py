@@ -98,7 +98,7 @@ def test_small_gradients_survive_float16() -> None:
         scene = toy.scene(fedavg(), net)
         scene.work.model.precision = precision
         view = scene.view(functional)
-        return view.gradient(scene.work.algorithm.objective, scene.state.params)["body.weight"]
+        return view.gradient(scene.work.algorithm.objective, scene.params)["body.weight"]
 
     scaled = PRECISIONS["float16"]
     lost, kept = slopes(replace(scaled, loss_scale=1.0)), slopes(scaled)
@@ -149,7 +149,7 @@ def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stack_with_batch_normalisation_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot train batch normalisation in half precision"):
+    with pytest.raises(ConfigError, match="cannot train batch normalization in half precision"):
         trained(fedavg(), "bfloat16", toy.conv(torch.float32), runner="stacked")
 
 

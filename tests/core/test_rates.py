@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from fedra.core.job import LocalTraining
+from fedra.core.local_training import LocalTraining
 from fedra.core.optimizer import Adam, Sgd
 from fedra.core.rates import SCHEDULES, cosine, exponential, polynomial, step
 from fedra.errors import ConfigError
@@ -24,7 +24,7 @@ def test_the_constant_rate(t: float) -> None:
 def test_exponential_is_what_lr_decay_does(t: float) -> None:
     assert exponential(t, 10, decay=0.7) == pytest.approx(0.7**t, rel=1e-15)
     short = LocalTraining(lr=0.3, lr_decay=0.7, rounds=10)
-    long = LocalTraining(lr=0.3, rate=partial(exponential, decay=0.7), rounds=10)
+    long = LocalTraining(lr=0.3, schedule=partial(exponential, decay=0.7), rounds=10)
     assert short.at(t).lr == pytest.approx(long.at(t).lr, rel=1e-15)
 
 
@@ -95,13 +95,13 @@ def test_wrong_fields_are_refused(name: str, settings: dict[str, object], senten
 
 
 def test_the_optimiser_follows_its_schedule() -> None:
-    local = LocalTraining(lr=0.8, momentum=0.9, weight_decay=0.1, rate=partial(cosine, floor=0.5), rounds=4)
+    local = LocalTraining(lr=0.8, momentum=0.9, weight_decay=0.1, schedule=partial(cosine, floor=0.5), rounds=4)
     assert local.at(2) == Sgd(0.8 * 0.75, 0.9, 0.1)
-    assert LocalTraining(optimizer="adam", lr=0.8, rate=partial(step, milestones=(1,)), rounds=4).at(1.5) == Adam(
+    assert LocalTraining(optimizer="adam", lr=0.8, schedule=partial(step, milestones=(1,)), rounds=4).at(1.5) == Adam(
         pytest.approx(0.08)
     )
 
 
 def test_a_schedule_travels_between_processes() -> None:
-    local = LocalTraining(lr=0.8, rate=partial(cosine, warmup=1.0), rounds=4)
+    local = LocalTraining(lr=0.8, schedule=partial(cosine, warmup=1.0), rounds=4)
     assert pickle.loads(pickle.dumps(local)).at(3) == local.at(3)

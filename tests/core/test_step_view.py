@@ -13,16 +13,19 @@ from torch import Tensor, nn
 
 import toy
 from fedra.algorithms import fedasam, fedavg, feddyn, fedntd, fedsam, fedsol, fedsol_ablation, moon
+from fedra.algorithms.fedntd import NotTrueDistillation
+from fedra.algorithms.fedprox import Proximal
+from fedra.algorithms.fedsol import Distillation, DriftRadius
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs
 from fedra.core.model import Output
-from fedra.core.part import Sharing, Term
-from fedra.core.round import nest
+from fedra.core.part import Term
+from fedra.core.program import nest
+from fedra.core.sharing import Sharing
 from fedra.core.tree import Params
 from fedra.core.view import View
-from fedra.parts.gradient import AlsoDescend, DriftRadius, Perturb
-from fedra.parts.objective import Distillation, NotTrueDistillation, Proximal
+from fedra.parts.gradient import AlsoDescend, Perturb
 
 
 @dataclass
@@ -58,7 +61,7 @@ class Drawn(AsIs):
     deterministic: bool = False
 
 
-STEPS = sum(toy.LOCAL.schedule.steps(size) for size in toy.SIZES)
+STEPS = sum(toy.LOCAL.steps(size) for size in toy.SIZES)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +114,9 @@ def plain(scene: toy.Scene, algorithm: Algorithm) -> Params:
             return super()._output(params, head_only=False)
 
     view = scene.view()
-    forgetful = Forgetful(view.model, view.client, view.batch, view.buffers, view.teachers)
-    return nest(algorithm, forgetful)(scene.state.params)
+    shown = {"model": view.model, "client": view.client, "batch": view.batch, "buffers": view.buffers}
+    forgetful = Forgetful(**shown, teachers=view.teachers)  # type: ignore[arg-type]
+    return nest(algorithm, forgetful)(scene.params)
 
 
 HEAD = Perturb(0.4, Distillation(), scope="head")
@@ -138,7 +142,7 @@ def test_kept_features_never_change_a_gradient(
 ) -> None:
     algorithm = replace(fedavg(), gradient=rules, sharing=Sharing(frozen=frozen))
     scene = toy.scene(algorithm, module, stir=0.3)
-    found = nest(algorithm, scene.view())(scene.state.params)
+    found = nest(algorithm, scene.view())(scene.params)
     assert toy.distance(found, plain(scene, algorithm)) < 1e-14
 
 
@@ -147,8 +151,8 @@ def test_by_function_transform_it_is_the_same(rules: tuple[Any, ...]) -> None:
     algorithm = replace(fedavg().plus(Proximal(0.3)), gradient=rules)
     scene = toy.scene(algorithm, toy.conv(), stir=0.3)
     view, other = scene.view(), scene.view(functional=True)
-    found = nest(algorithm, view)(scene.state.params)
-    assert toy.distance(found, nest(algorithm, other)(tree.clone(scene.state.params))) < 1e-14
+    found = nest(algorithm, view)(scene.params)
+    assert toy.distance(found, nest(algorithm, other)(tree.clone(scene.params))) < 1e-14
     assert view.trace.loss is not None
     assert other.trace.loss is not None
     assert float(view.trace.loss) == pytest.approx(float(other.trace.loss), rel=1e-12)
@@ -160,10 +164,10 @@ def test_by_function_transform_it_is_the_same(rules: tuple[Any, ...]) -> None:
 )
 def test_the_gradient_carries_no_graph_and_the_weights_are_not_moved_by_it(algorithm: Algorithm) -> None:
     scene = toy.scene(algorithm, stir=0.3)
-    before = tree.clone(scene.state.params)
-    slope = nest(algorithm, scene.view())(scene.state.params)
+    before = tree.clone(scene.params)
+    slope = nest(algorithm, scene.view())(scene.params)
     assert not any(value.requires_grad for value in slope.values())
-    assert toy.same_bits(tree.clone(scene.state.params), before)
+    assert toy.same_bits(tree.clone(scene.params), before)
 
 
 @dataclass(frozen=True)
@@ -178,8 +182,8 @@ class ToySum(Term):
 
 def test_a_closed_form_adds_to_a_gradient_of_one_number() -> None:
     scene = toy.scene(fedavg(), stir=0.3)
-    slope = scene.view().gradient([ToySum(), Proximal(0.5)], scene.state.params)
-    moved = scene.state.params["head.bias"] - scene.client.origin.params["head.bias"]
+    slope = scene.view().gradient([ToySum(), Proximal(0.5)], scene.params)
+    moved = scene.params["head.bias"] - scene.client.origin.params["head.bias"]
     assert torch.allclose(slope["head.bias"], 1 + 0.5 * moved, rtol=0, atol=1e-15)
 
 

@@ -12,15 +12,16 @@ from torch import Tensor
 
 import toy
 from fedra.algorithms import fedavg, fedntd, fedsam, fedsol, moon
+from fedra.algorithms.fedsol import Distillation
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import ClientState, StepDraws, StepState, Teachers
 from fedra.core.model import Output, Weights
-from fedra.core.part import KNOWN, GradientFunction, GradientRule, Term
-from fedra.core.round import nest
+from fedra.core.part import GradientFunction, GradientRule, Term, known_parts
+from fedra.core.program import nest
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, View
 from fedra.data.clients import OwnClients
 from fedra.errors import ConfigError, DataError
-from fedra.parts.objective import Distillation
 
 RUNNERS = ("sequential", "stacked", "processes")
 SETTINGS = {"sequential": {"threads": 1}, "stacked": {"threads": 1}, "processes": {"workers": 2}}
@@ -30,12 +31,12 @@ SETTINGS = {"sequential": {"threads": 1}, "stacked": {"threads": 1}, "processes"
 def forgotten() -> Iterator[None]:
     """The parts of this file are no parts of the package."""
     yield
-    for name in [name for name, kind in KNOWN.items() if kind.__module__ == __name__]:
-        del KNOWN[name]
+    for name in [name for name, kind in known_parts().items() if kind.__module__ == __name__]:
+        del known_parts()[name]
 
 
 @dataclass(frozen=True)
-class ToyWalk(Term):
+class ToyWalk(Term, ClientState, StepState):
     """Sums the logits' means over all steps a client ever took, and pulls by a part of the sum."""
 
     formula: ClassVar[str] = "sum of the past * mean z"
@@ -74,9 +75,9 @@ def test_the_first_of_several_passes_counts(rho: float, functional: bool) -> Non
     algorithm = fedavg().plus(ToyWalk(), fedsam(rho=rho))
     scene = toy.scene(algorithm, stir=0.3)
     view = scene.view(functional)
-    nest(algorithm, view)(scene.state.params)
-    logits = scene.work.model.output(Weights(scene.state.params, {}), scene.batch.inputs).logits
-    before = float(scene.state.carried["toy-walk"]["sum"])
+    nest(algorithm, view)(scene.params)
+    logits = scene.work.model.output(Weights(scene.params, {}), scene.batch.inputs).logits
+    before = float(scene.state["carried"]["toy-walk"]["sum"])
     assert float(view.trace.carried["toy-walk"]["sum"]) == pytest.approx(before + float(logits.mean()) + 1, rel=1e-12)
     assert not view.trace.carried["toy-walk"]["sum"].requires_grad
 
@@ -84,12 +85,12 @@ def test_the_first_of_several_passes_counts(rho: float, functional: bool) -> Non
 def test_a_value_leaves_no_trace() -> None:
     scene = toy.scene(fedavg().plus(ToyWalk()), toy.conv(), stir=0.3)
     view = scene.view()
-    view.value(ToyWalk(), scene.state.params)
+    view.value(ToyWalk(), scene.params)
     assert (view.trace.carried, view.trace.buffers, view.trace.logs) == ({}, None, {})
 
 
 @dataclass(frozen=True)
-class ToyGrowth(GradientRule):
+class ToyGrowth(GradientRule, StepState):
     """Carries more than it began with."""
 
     formula: ClassVar[str] = "g -> g"
@@ -108,7 +109,7 @@ def test_what_is_carried_keeps_its_shape() -> None:
 
 
 @dataclass(frozen=True)
-class ToyNoise(Term):
+class ToyNoise(Term, StepDraws):
     """Random weights of the examples."""
 
     rows: int | None = None
@@ -141,7 +142,7 @@ def test_two_parts_that_would_share_a_stream_are_refused() -> None:
 
 
 @dataclass(frozen=True)
-class ToyPupil(Term):
+class ToyPupil(Term, Teachers):
     """Listens to a model of its own, under a name that others use too."""
 
     factor: float = 2.0
@@ -189,7 +190,7 @@ def test_a_label_without_a_class_is_told(runner: str, label: int) -> None:
 
 
 @dataclass(frozen=True)
-class ToyBlast(Term):
+class ToyBlast(Term, StepState):
     """Not a number from the second step on."""
 
     formula: ClassVar[str] = "nan"

@@ -14,14 +14,14 @@ from fedra.core.view import Upload
 def stack(clients: int = 3) -> Uploads:
     draw = torch.Generator().manual_seed(0)
     return Uploads(
-        {"w": torch.randn(clients, 2, 3, generator=draw), "b": torch.randn(clients, generator=draw)},
-        {"seen": torch.arange(clients)},
-        [5 + k for k in range(clients)],
-        [1] * clients,
-        [1.0 + k for k in range(clients)],
-        {"part": {"c": torch.randn(clients, 4, generator=draw)}},
-        {"train_loss": [0.1 * k for k in range(clients)]},
-        [None] * clients,
+        delta={"w": torch.randn(clients, 2, 3, generator=draw), "b": torch.randn(clients, generator=draw)},
+        buffers={"seen": torch.arange(clients)},
+        examples=[5 + k for k in range(clients)],
+        steps=[1] * clients,
+        effective_steps=[1.0 + k for k in range(clients)],
+        extras={"part": {"c": torch.randn(clients, 4, generator=draw)}},
+        figures={"train_loss": [0.1 * k for k in range(clients)]},
+        broken_step=[None] * clients,
     )
 
 
@@ -65,7 +65,16 @@ def test_what_is_not_finite_is_found_client_by_client(where: str) -> None:
 
 
 def test_nothing_at_all_is_finite() -> None:
-    assert Uploads({}, {}, [1, 2], [1, 1], [1.0, 1.0], {}, {}, [None, None]).finite == [True, True]
+    assert Uploads(
+        delta={},
+        buffers={},
+        examples=[1, 2],
+        steps=[1, 1],
+        effective_steps=[1.0, 1.0],
+        extras={},
+        figures={},
+        broken_step=[None, None],
+    ).finite == [True, True]
 
 
 def test_bytes_are_those_of_one() -> None:

@@ -61,6 +61,7 @@ def test_groups_are_the_top_folders(tmp_path: Path) -> None:
                 save(tmp_path / "hospitals" / group / name / f"{number}.png")
     dataset = load("imagefolder", root=tmp_path, path="hospitals", groups=True)
     assert dataset.classes == ("x", "y", "z")
+    assert dataset.group_names == ("east", "north", "west")
     assert dataset.groups is not None
     assert len(dataset.groups) == len(dataset.train)
     pairs = set(zip(dataset.groups.tolist(), dataset.train.targets.tolist(), strict=True))

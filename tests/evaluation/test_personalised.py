@@ -17,9 +17,9 @@ from fedra.algorithms import ENTRIES, fedarc, fedavg, fedbabu, fedpe, knn_per, l
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.job import Job
-from fedra.core.part import Sharing
 from fedra.core.random import shuffles
 from fedra.core.round import init_server
+from fedra.core.sharing import Sharing
 from fedra.errors import ConfigError, DataError
 from fedra.evaluation.personal_models import (
     PersonalModels,
@@ -29,7 +29,7 @@ from fedra.evaluation.personal_models import (
     personalised,
     refuse_untestable,
 )
-from fedra.parts.personalise import FineTune
+from fedra.parts.personalize import FineTune
 from fedra.runners import RUNNERS
 
 
@@ -37,7 +37,13 @@ def job(algorithm: Algorithm, module: toy.Net | None = None, shape: tuple[int, .
     work = toy.job(algorithm, module, toy.clients(shape))
     test = work.clients[0]
     return Job(
-        algorithm, work.model, work.clients, work.local, toy.CLASSES, toy.SEED, Examples(test.inputs, test.targets)
+        algorithm=algorithm,
+        model=work.model,
+        clients=work.clients,
+        local=work.local,
+        classes=toy.CLASSES,
+        seed=toy.SEED,
+        test=Examples(test.inputs, test.targets),
     )
 
 

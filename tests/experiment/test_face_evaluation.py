@@ -18,7 +18,8 @@ from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.data.dataset import Pairs
 from fedra.errors import ConfigError, DataError
-from fedra.experiment.evaluate_model import check_protocols, evaluate_run_test, faces_of, read_faces
+from fedra.experiment.evaluate_model import check_protocols, evaluate_run_test
+from fedra.experiment.evaluation_data import faces_of, read_faces
 from fedra.faces.benchmarks.protocols import (
     FaceSet,
     client_verification,
@@ -143,15 +144,17 @@ def test_a_run_is_judged_on_its_own_strangers(folder: Path, capsys: pytest.Captu
 
 def test_all_protocols_of_a_run_in_one_record(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
-        word for name in ("clients", "identification", "open-set", "classification") for word in ("--protocol", name)
+        word
+        for name in ("training-gallery", "identification", "open-set", "classification")
+        for word in ("--protocol", name)
     ]
     code, told, _ = tiny.call(capsys, "eval", folder, *words, "--out", tmp_path, "--flip", "sum", "--json")
     assert code == 0
     protocols = json.loads(told)["protocols"]
-    assert list(protocols) == ["classification", "identification", "open-set", "clients"]
+    assert list(protocols) == ["classification", "identification", "open-set", "training-gallery"]
     assert protocols["classification"]["figures"]["images"] == 6
     assert protocols["identification"]["figures"]["people"] == 6  # strangers alone
-    assert protocols["clients"]["figures"]["pooled"]["genuine"] == 6
+    assert protocols["training-gallery"]["figures"]["pooled"]["genuine"] == 6
     assert (tmp_path / "eval-test-cmc.svg").exists()
 
 
@@ -206,7 +209,7 @@ def test_the_strangers_of_a_set_keep_their_pairs() -> None:
     ("words", "sentence"),
     [
         (["--protocol", "identificaton"], "there is no protocol 'identificaton': did you mean 'identification'?"),
-        (["--flip", "both"], "--flip cannot be 'both'"),
+        (["--flip", "both"], "flip cannot be 'both'"),
         (["--on", "somewhere", "--protocol", "clients"], "the protocol 'clients' goes with the run's own data"),
     ],
 )
@@ -230,7 +233,7 @@ def test_people_with_several_clients_have_no_clients_of_their_own(tmp_path: Path
     config: dict[str, Any] = tiny.table(data=FACES, model=MODEL, partition={"name": "iid", "clients": 2}, rounds=1)
     fedra.run(config, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="lies with the clients 0 and 1"):
-        evaluate_run_test(tmp_path / "run", ("clients",))
+        evaluate_run_test(tmp_path / "run", ("training-gallery",))
 
 
 def test_pairs_alone_and_single_images_cannot_be_identified() -> None:

@@ -159,7 +159,13 @@ def test_a_wrong_shape_is_refused() -> None:
 )
 def test_refusals(change: dict[str, Any], told: str | None) -> None:
     good = Upload(
-        {"head": torch.ones(2)}, {"mean": torch.ones(1)}, 5, 1, 1.0, {"part": {"c": torch.ones(1)}}, {"train_loss": 1.0}
+        delta={"head": torch.ones(2)},
+        buffers={"mean": torch.ones(1)},
+        examples=5,
+        steps=1,
+        effective_steps=1.0,
+        extras={"part": {"c": torch.ones(1)}},
+        figures={"train_loss": 1.0},
     )
     expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
     assert refusals(Uploads.of(replace(good, **change)), expected) == [told]

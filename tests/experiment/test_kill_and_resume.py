@@ -41,6 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return tiny.record(folder)
 
 
+@pytest.mark.slow
 @fork
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     words = [sys.executable, str(TESTS / "experiment" / "killing.py"), str(tmp_path), "scaffold", "4"]
@@ -59,6 +60,7 @@ class PowerCut(BaseException):
     """Not to be caught by anybody."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before the rename", "after the rename", "within the file"])
 def test_a_stop_within_any_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], moment: str
@@ -170,6 +172,7 @@ def test_an_ignored_signal_stays_ignored_and_handlers_come_back() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("")
     out = tmp_path / "out"
@@ -192,6 +195,7 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     _until(lambda: not any(map(_alive, workers)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
 def test_no_worker_outlives_a_killed_run(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("")

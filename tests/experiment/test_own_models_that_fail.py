@@ -28,17 +28,17 @@ from fedra.experiment import execution, run
 from fedra.experiment.build import build
 from fedra.experiment.evaluators import recognition
 from fedra.models import build as build_model
-from fedra.parts.personalise import FineTune
+from fedra.parts.personalize import FineTune
 
 FACES = {"name": "synthetic-faces", "identities": 5, "images": 8, "size": 32}
 RECOGNISERS: dict[str, Any] = {
     "data": {**FACES, "test_identities": 0, "test_fraction": 0.5},
-    "model": {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "fixed"},
+    "model": {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "group"},
     "rounds": 1,
     "partition": {"name": "identity", "clients": 0},
     "algorithm": {"name": "fedfs"},
     "evaluation": {"protocol": "clients"},
-    "local": {"epochs": 1, "batch": 4, "lr": 0.5},
+    "local": {"epochs": 1, "batch": 4, "lr": 0.0005},
 }
 
 

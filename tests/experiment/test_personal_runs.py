@@ -84,8 +84,8 @@ def test_a_data_set_without_tests_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     built = own.build
 
-    def untested(config: Any) -> Any:
-        found = built(config)
+    def untested(config: Any, **rest: Any) -> Any:
+        found = built(config, **rest)
         return replace(found, job=replace(found.job, test=None))
 
     monkeypatch.setattr(own, "build", untested)

@@ -58,7 +58,7 @@ def test_the_public_part_is_written_out_and_optional() -> None:
         ({"public": {"name": "synthetc"}}, "did you mean 'synthetic'"),
         ({"public": {"seed": 3}}, "public.name"),
         ({"public": {**tiny.TINY["data"]}}, "'class 0' of the clients' data is among the public examples too"),
-        ({"runner": {"name": "stacked"}}, "cannot be stacked: set runner.name = 'processes' or 'sequential'"),
+        ({"runner": {"name": "stacked"}}, "cannot be stacked: use the runner 'processes' or 'sequential'"),
     ],
 )
 def test_mistakes_are_told(sections: dict[str, Any], sentence: str) -> None:
@@ -72,6 +72,6 @@ def test_everybody_s_labels_count_on_into_the_public_ones() -> None:
     assert [job.labels_of(client) for client in range(2)] == [5, 5]
     start = job.initial()
     memory = job.remembered(0, start, {})
-    everything = job.examples_of(0, job.algorithm.sharing.common(start), memory)
+    everything = job.examples_of(0, job.program(0, job.common(start), {}), memory)
     assert set(everything.targets.tolist()) <= set(range(5))
     assert torch.equal(everything.inputs[: job.clients.size(0)], job.clients[0].inputs)

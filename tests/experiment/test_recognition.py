@@ -39,7 +39,8 @@ FACES = {
     "test_identities": 0,
     "test_fraction": 0.5,
 }
-MODEL = {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "fixed"}
+# Its embeddings stay apart: without statistics of its own, or at a higher rate, the tiny network collapses.
+MODEL = {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "group"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,7 +72,7 @@ def config(**sections: Any) -> dict[str, Any]:
             "algorithm": {"name": "fedfs"},
             "cohort": {"fraction": 0.6},
             "evaluation": {"protocol": "clients"},
-            "local": {"epochs": 1, "batch": 4, "lr": 0.5},
+            "local": {"epochs": 1, "batch": 4, "lr": 0.0005},
             "runner": {"name": "sequential"},
         }
         | sections
@@ -134,7 +135,7 @@ def test_a_client_scores_by_the_model_it_trained_last(finished: RunResult) -> No
     took_part = 0
     for device in built.judge.devices:
         last = state.memory.get(device.client).get("keep-last")
-        weights = state.server.weights if last is None else Weights(last["params"], last["buffers"])
+        weights = state.server.weights if last is None else Weights(last["params"], last.get("buffers", {}))
         took_part += last is not None
         model: Model = built.job.model
         rows = Examples(known.inputs[device.rows], known.targets[device.rows], built.job.clients[0].transform)

@@ -16,7 +16,7 @@ from fedra.config.schema import Config
 from fedra.errors import ConfigError
 from fedra.evaluation.personal_models import personal_job
 from fedra.experiment.build import build, local_training
-from fedra.parts.personalise import FineTune
+from fedra.parts.personalize import FineTune
 from tiny import mistake
 
 

@@ -244,3 +244,12 @@ def test_mean_curves_end_where_the_first_run_does() -> None:
     assert axes.lines[0].get_xydata().tolist() == [[1, pytest.approx(15)], [2, pytest.approx(30)]]
     band = axes.collections[0].get_paths()[0].vertices
     assert (band[:, 1].min(), band[:, 1].max()) == (pytest.approx(10), pytest.approx(40))
+
+
+def test_names_alone_are_swept_and_drop_the_fields_of_others() -> None:
+    Path("named.toml").write_text("[algorithm]\nname = 'fedsol'\nrho = 0.5\nscope = 'head'\nplus = ['clip']\n")
+    for word in ("algorithm=fedavg,fedsam,fedsol", "algorithm.name=fedavg,fedsam,fedsol"):
+        config, grid = read_grid("named.toml", [word])
+        found = [run.algorithm for point in expand(config, grid, 1, Path("out")) for _, run, _ in point.runs]
+        assert [one.settings for one in found] == [{}, {"rho": 0.5}, {"rho": 0.5, "scope": "head"}]
+        assert all(one.plus == ("clip",) for one in found)

@@ -21,6 +21,7 @@ from fedra.faces.benchmarks.ijb import evaluate_ijb
 from fedra.faces.benchmarks.ijb_folder import IjbFolder, is_ijb
 from fedra.faces.benchmarks.megaface import evaluate_megaface
 from fedra.faces.benchmarks.megaface_lists import is_megaface, read_megaface
+from fedra.faces.benchmarks.protocols import HEADLINES
 from fedra.faces.metrics import write_feature
 from fedra.faces.photos.landmarks import TEMPLATE
 from fedra.models import Embedder
@@ -290,3 +291,23 @@ def test_the_command_evaluates_both(
     code, _, error = tiny.call(capsys, "eval", tmp_path / "run", "--on", "IJBC", "--protocol", "megaface")
     assert code == 2
     assert "the protocol 'megaface' does not go with IJBC" in error.replace("\n", " ")
+
+
+def test_a_model_to_which_all_faces_are_alike_has_no_figures(ijb: Path, megaface_folder: Path) -> None:
+    blind = Embedder(Patches(), lambda images: torch.ones_like(images, dtype=torch.float32), (3, SIDE, SIDE))
+    for found in (evaluate_ijb(blind, ijb), evaluate_megaface(blind, megaface_folder)):
+        assert found.outcomes
+        for protocol, outcome in found.outcomes.items():
+            assert str(outcome.figures["collapsed"]).endswith("embeddings point in one direction")
+            assert outcome.table == {"collapsed": outcome.figures["collapsed"]}
+            assert all(outcome.figures[name] is None for name in HEADLINES[protocol])
+            assert not outcome.pictures
+
+
+def test_feature_files_that_are_all_alike_are_told(megaface_folder: Path, tmp_path: Path) -> None:
+    lists = read_megaface(megaface_folder)
+    for half, names, depth in (("facescrub", lists.probes, 2), ("megaface", lists.distractors, 3)):
+        for name in names:
+            write_feature(tmp_path / half / f"{'/'.join(name.split('/')[-depth:])}_mine.bin", torch.ones(4))
+    (outcome,) = evaluate_megaface(tmp_path, megaface_folder).outcomes.values()
+    assert outcome.figures["collapsed"] == "all 9 embeddings point in one direction"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,15 +43,21 @@ def test_every_identity_is_a_class(tmp_path: Path) -> None:
     assert sum(np.array_equal(one.numpy(), read) for one in both) == 1
 
 
-def test_a_folder_that_lies_here_and_not_under_the_data_root_is_told(
+def test_a_folder_is_found_here_and_under_the_data_root_and_refused_in_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people(tmp_path / "mine", {"Ann": 2, "Bob": 2})
     monkeypatch.chdir(tmp_path)
-    for name, settings in (("faces", {"folders": ["mine"]}), ("imagefolder", {"path": "mine"})):
-        with pytest.raises(DataError, match=f"begins at the data root, so write the whole one, {tmp_path / 'mine'}"):
-            load(name, root=tmp_path / "root", **settings)
-    assert len(faces(tmp_path / "root", str(tmp_path / "mine"), test_fraction=0.5).train) == 2
+    settings = {"test_fraction": 0.5}
+    sets: tuple[tuple[str, dict[str, Any]], ...] = (("faces", {"folders": ["mine"]}), ("imagefolder", {"path": "mine"}))
+    for name, place in sets:
+        for root in ("root", "."):
+            assert len(load(name, root=root, **place, **settings).train) == 2
+    assert len(load("imagefolder", root="root", path=tmp_path / "mine", **settings).train) == 2
+    people(tmp_path / "root" / "mine", {"Ann": 2, "Bob": 2})
+    for name, place in sets:
+        with pytest.raises(DataError, match=r"'mine' is both .*root/mine .* and .*/mine .*: write the whole path"):
+            load(name, root="root", **place, **settings)
 
 
 def test_images_are_resized_and_never_stretched(tmp_path: Path) -> None:

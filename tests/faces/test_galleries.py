@@ -207,6 +207,6 @@ def test_the_threshold_is_that_of_templates_as_enrolled(gallery: Gallery, photog
         assert found.false_accept.value == pytest.approx(1 - 0.99 * 0.98)
         assert found.false_accept.low == pytest.approx(1 - 0.995 * 0.99)
         assert found.false_accept.high == pytest.approx(1 - 0.98 * 0.96)
-        assert str(found.false_accept) == "about 0.03 (95 % interval 0.015 to 0.059)"
+        assert str(found.false_accept) == "about 2.98 % (95 % interval 1.5 to 5.92 %)"
     finally:
         gallery.recognizer.decision = None

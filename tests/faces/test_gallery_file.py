@@ -106,6 +106,8 @@ def test_damaged_and_foreign_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a gallery or is damaged"):
         GalleryContent.read(path)
     assert names_in(path) == names_in(tmp_path / "nowhere") == ()
+    with pytest.raises(ConfigError, match="is a folder"):
+        GalleryContent.read(tmp_path)
     with pytest.raises(ConfigError, match="is a folder"), changing(tmp_path):
         pass
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedra.errors import ConfigError, DataError
-from fedra.faces import Decision, Detector, FaceRecognizer, ModelSource, Rate, calibrate, calibrate_people
+from fedra.faces import Decision, Detector, ErrorRate, FaceRecognizer, ModelSource, calibrate, calibrate_people
 from fedra.faces.metrics import Scores
 from fedra.faces.recognition.choose_threshold import comparisons, pooled
 from fedra.faces.recognition.thresholds import save_decision, stored_decision
@@ -126,12 +126,12 @@ def test_the_threshold_for_a_number_of_photographs() -> None:
 def test_a_rate_is_estimated_only_where_it_was_measured() -> None:
     found = calibrate_people(*crowd(20, 1), 0.05, fingerprint="f", data="x")
     rate = found.gallery_rate([1, 1, 1])
-    assert isinstance(rate, Rate)
+    assert isinstance(rate, ErrorRate)
     assert rate.value == pytest.approx(1 - (1 - found.attained) ** 3)
     assert found.gallery_rate([]) is None
     none = found.model_copy(update={"attained": 0.0})
     assert none.gallery_rate([1]) is None
-    assert str(Rate(0.25)) == "about 0.25"
+    assert str(ErrorRate(0.25)) == "about 25 % (too few errors were seen for an interval)"
 
 
 def test_a_threshold_is_kept_beside_its_model(model: Path, tmp_path: Path) -> None:

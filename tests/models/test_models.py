@@ -231,7 +231,8 @@ def test_no_classes_is_refused() -> None:
         build("mlp", (4,), 0, seed=0)
 
 
-def test_a_registered_model_without_body_and_head_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_model_without_body_and_head_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS._functions, "bare", lambda shape, classes: nn.Linear(4, classes))
-    with pytest.raises(ConfigError, match="'bare' is a Linear"):
-        build("bare", (4,), 2, seed=0)
+    model = build("bare", (4,), 2, seed=0)
+    assert isinstance(model.body, nn.Identity)
+    assert isinstance(model.head, nn.Linear)

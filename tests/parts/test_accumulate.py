@@ -10,14 +10,13 @@ import torch
 
 import toy
 from fedra.algorithms import fedarc, fedavg, fedlc, fedntd, fedprox, fedsam, fedsol, moon, scaffold
+from fedra.algorithms.fedprox import Proximal
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Schedule
 from fedra.core.portions import portions
 from fedra.core.tree import Params
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Accumulate, Clip
-from fedra.parts.objective import Proximal
 
 ALGORITHMS = {
     "fedavg": fedavg(),
@@ -33,7 +32,7 @@ ALGORITHMS = {
     "fedsol proximal": fedsol(rho=0.3, proximal=Proximal()),
     "clipped": fedavg().plus(Clip(0.01)),
 }
-LOCAL = replace(toy.LOCAL, schedule=Schedule(epochs=2, batch=7))
+LOCAL = replace(toy.LOCAL, epochs=2, batch=7)
 
 
 @pytest.mark.parametrize("passes", [2, 3, 7, 50])
@@ -49,10 +48,10 @@ def test_the_rounds_are_those_of_the_whole_batch(name: str, passes: int) -> None
 @pytest.mark.parametrize("functional", [False, True])
 def test_the_gradient_is_that_of_the_whole_batch(functional: bool) -> None:
     scene = toy.scene(fedarc(), local=LOCAL, stir=0.3)
-    whole = scene.view(functional).gradient(scene.work.algorithm.objective, scene.state.params)
+    whole = scene.view(functional).gradient(scene.work.algorithm.objective, scene.params)
     view = scene.view(functional)
     cut = Accumulate(3).gradient(
-        lambda params: view.gradient(scene.work.algorithm.objective, params), scene.state.params, view
+        lambda params: view.gradient(scene.work.algorithm.objective, params), scene.params, view
     )
     assert toy.distance(cut, whole) < 1e-12
 
@@ -81,7 +80,7 @@ def test_stacked_clients_accumulate_as_in_sequence(name: str) -> None:
 def test_batch_normalisation_sees_portions() -> None:
     """Running statistics move with every portion, as if each were a step without a move of the weights."""
     scene = toy.scene(fedavg().plus(Accumulate(2)), toy.conv(), local=LOCAL)
-    batch, before = scene.batch, scene.state.buffers["body.1.running_mean"].clone()
+    batch, before = scene.batch, scene.buffers["body.1.running_mean"].clone()
     body = scene.work.model.module.get_submodule("body.0")
     with torch.no_grad():
         means = [body(part).mean(dim=(0, 2, 3)) for part in (batch.inputs[:3], batch.inputs[3:])]
@@ -89,8 +88,8 @@ def test_batch_normalisation_sees_portions() -> None:
     for mean in means:
         expected = 0.9 * expected + 0.1 * mean
     scene.step()
-    assert torch.allclose(scene.state.buffers["body.1.running_mean"], expected, atol=1e-12)
-    assert int(scene.state.buffers["body.1.num_batches_tracked"]) == 2
+    assert torch.allclose(scene.buffers["body.1.running_mean"], expected, atol=1e-12)
+    assert int(scene.buffers["body.1.num_batches_tracked"]) == 2
 
 
 def test_perturbed_portions_leave_no_trace_in_running_statistics() -> None:
@@ -99,7 +98,7 @@ def test_perturbed_portions_leave_no_trace_in_running_statistics() -> None:
     )
     plain.step()
     moved.step()
-    assert toy.same_bits(plain.state.buffers, moved.state.buffers)
+    assert toy.same_bits(plain.buffers, moved.buffers)
 
 
 def test_an_error_leaves_the_view_whole() -> None:
@@ -110,7 +109,7 @@ def test_an_error_leaves_the_view_whole() -> None:
         raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        Accumulate(2).gradient(fail, scene.state.params, view)
+        Accumulate(2).gradient(fail, scene.params, view)
     assert len(view.batch.targets) == 7
 
 
@@ -135,6 +134,6 @@ def test_there_is_at_least_one_pass() -> None:
 def test_one_pass_changes_no_bit() -> None:
     scene = toy.scene(fedavg(), stir=0.3)
     view, objective = scene.view(), scene.work.algorithm.objective
-    whole = view.gradient(objective, scene.state.params)
-    again = Accumulate(1).gradient(lambda params: view.gradient(objective, params), scene.state.params, view)
+    whole = view.gradient(objective, scene.params)
+    again = Accumulate(1).gradient(lambda params: view.gradient(objective, params), scene.params, view)
     assert toy.same_bits(tree.clone(whole), tree.clone(again))

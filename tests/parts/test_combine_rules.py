@@ -9,25 +9,34 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedra.algorithms import fedavg
+from fedra.algorithms.fednova import NormalisedMean
 from fedra.core.model import Weights
 from fedra.core.part import Combine
 from fedra.core.round import init_server, server_update
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
-from fedra.parts.combine import Median, NormalisedMean, PlainMean, TrimmedMean, WeightedMean
+from fedra.parts.combine import Median, PlainMean, TrimmedMean, WeightedMean
 
 RULES = [WeightedMean(), PlainMean(), NormalisedMean(), Median(), TrimmedMean(0.25)]
 
 
 def upload(value: float, examples: int = 1, steps: float = 1.0, batches: int = 0) -> Upload:
     buffers = {"body.mean": torch.tensor([value * 10.0]), "body.batches": torch.tensor(batches)}
-    return Upload({"w": torch.tensor([float(value)])}, buffers, examples, int(steps), steps, {}, {})
+    return Upload(
+        delta={"w": torch.tensor([float(value)])},
+        buffers=buffers,
+        examples=examples,
+        steps=int(steps),
+        effective_steps=steps,
+        extras={},
+        figures={},
+    )
 
 
 def combined(rule: Combine, *uploads: Upload) -> Weights:
     start = Weights({"w": torch.zeros(1)}, {"body.mean": torch.zeros(1), "body.batches": torch.tensor(0)})
     algorithm = fedavg().plus(rule)
-    return server_update(algorithm, init_server(algorithm, start), uploads, Population(9, 99)).weights
+    return server_update(algorithm, init_server(algorithm, start), uploads, Population(clients=9, examples=99)).weights
 
 
 @pytest.mark.parametrize(
@@ -88,14 +97,14 @@ def test_the_order_of_uploads_does_not_matter(rule: Combine, order: list[int]) -
 def test_a_stack_counts_as_its_uploads_one_by_one(rule: Combine) -> None:
     several = [upload(1, 1, 5.0, batches=2), upload(2, 3, 2.0, batches=7), upload(9, 4, 1.0), upload(-3, 2, 4.0)]
     whole = Uploads(
-        {"w": torch.stack([one.delta["w"] for one in several])},
-        {name: torch.stack([one.buffers[name] for one in several]) for name in several[0].buffers},
-        [one.examples for one in several],
-        [one.steps for one in several],
-        [one.effective_steps for one in several],
-        {},
-        {},
-        [None] * 4,
+        delta={"w": torch.stack([one.delta["w"] for one in several])},
+        buffers={name: torch.stack([one.buffers[name] for one in several]) for name in several[0].buffers},
+        examples=[one.examples for one in several],
+        steps=[one.steps for one in several],
+        effective_steps=[one.effective_steps for one in several],
+        extras={},
+        figures={},
+        broken_step=[None] * 4,
     )
     wanted = combined(rule, *several)
     found = rule.finish(rule.add_stack(rule.add_stack(rule.start(), whole.picked([0, 1])), whole.picked([2, 3])))

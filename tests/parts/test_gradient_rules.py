@@ -9,17 +9,18 @@ import torch
 
 import toy
 from fedra.algorithms import fedavg, fedsol, scaffold
+from fedra.algorithms.fedprox import Proximal
+from fedra.algorithms.fedsol import DriftRadius
 from fedra.core import tree
-from fedra.core.part import Sharing
-from fedra.parts.gradient import Clip, DriftRadius, Perturb
-from fedra.parts.objective import Proximal
+from fedra.core.sharing import Sharing
+from fedra.parts.gradient import Clip, Perturb
 
 
 @pytest.mark.parametrize(("norm", "shortened"), [(1e-3, True), (1e3, False)])
 def test_clip_shortens_and_never_stretches(norm: float, shortened: bool) -> None:
     scene = toy.scene(fedavg(), stir=0.3)
-    slope = scene.view().gradient(scene.work.algorithm.objective, scene.state.params)
-    found = Clip(norm).gradient(lambda params: slope, scene.state.params, scene.view())
+    slope = scene.view().gradient(scene.work.algorithm.objective, scene.params)
+    found = Clip(norm).gradient(lambda params: slope, scene.params, scene.view())
     if shortened:
         assert float(tree.norm(found)) == pytest.approx(norm, rel=1e-12)
         assert float(tree.dot(found, slope)) == pytest.approx(norm * float(tree.norm(slope)), rel=1e-12)
@@ -29,14 +30,14 @@ def test_clip_shortens_and_never_stretches(norm: float, shortened: bool) -> None
 
 def test_clip_of_nothing_is_nothing() -> None:
     scene = toy.scene(fedavg())
-    nothing = tree.zeros_like(scene.state.params)
-    assert toy.same_bits(Clip().gradient(lambda params: nothing, scene.state.params, scene.view()), nothing)
+    nothing = tree.zeros_like(scene.params)
+    assert toy.same_bits(Clip().gradient(lambda params: nothing, scene.params, scene.view()), nothing)
 
 
 @pytest.mark.parametrize("over", ["dim0", "tensor", "layer"])
 def test_the_drift_is_of_unit_length_over_its_group(over: Literal["dim0", "tensor", "layer"]) -> None:
     scene = toy.scene(fedavg(), stir=0.3)
-    drift = DriftRadius(over).drift(scene.state.params, scene.view(), scene.client.trained)
+    drift = DriftRadius(over).drift(scene.params, scene.view(), scene.client.trained)
     assert all(bool((value >= 0).all()) for value in drift.values())
     weight, bias = drift["body.0.weight"], drift["body.0.bias"]
     if over == "dim0":
@@ -51,7 +52,7 @@ def test_the_drift_is_of_unit_length_over_its_group(over: Literal["dim0", "tenso
 @pytest.mark.parametrize("over", ["dim0", "tensor", "layer"])
 def test_without_drift_there_is_no_adaptive_perturbation(over: Literal["dim0", "tensor", "layer"]) -> None:
     scene = toy.scene(fedavg())
-    drift = DriftRadius(over).drift(scene.state.params, scene.view(), scene.client.trained)
+    drift = DriftRadius(over).drift(scene.params, scene.view(), scene.client.trained)
     assert not any(value.any() for value in drift.values())
 
 
@@ -60,19 +61,19 @@ def test_frozen_parameters_are_neither_perturbed_nor_moved() -> None:
     scene = toy.scene(algorithm, stir=0.3)
     rule = algorithm.gradient[0]
     assert isinstance(rule, Perturb)
-    eps = rule.perturbation(lambda at: at, scene.state.params, scene.view())
+    eps = rule.perturbation(lambda at: at, scene.params, scene.view())
     assert "body.0.bias" not in eps
-    before = scene.state.params["body.0.bias"].clone()
+    before = scene.params["body.0.bias"].clone()
     scene.step()
-    assert torch.equal(scene.state.params["body.0.bias"], before)
-    assert not scene.state.params["body.0.bias"].requires_grad
+    assert torch.equal(scene.params["body.0.bias"], before)
+    assert not scene.params["body.0.bias"].requires_grad
 
 
 def test_the_clip_of_scaffold_is_outside_the_correction() -> None:
     """The corrected gradient is what is shortened."""
     scene = toy.scene(scaffold(clip=0.01), stir=0.3)
-    before = tree.clone(scene.state.params)
+    before = tree.clone(scene.params)
     scene.step()
-    moved = tree.subtract(tree.clone(scene.state.params), before)
+    moved = tree.subtract(tree.clone(scene.params), before)
     decayed = tree.add(moved, before, 0.1 * 1e-3)  # lr * weight decay, which the optimiser adds after the clip
     assert float(tree.norm(decayed)) == pytest.approx(0.1 * 0.01, rel=1e-9)

@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedra.algorithms import fedavg
+from fedra.algorithms.fedgc import CrossClientCosine
 from fedra.core.ownership import Owners
 from fedra.errors import ConfigError
 from fedra.losses import AdaptiveMargin, ArcFace, CosFace
 from fedra.parts import spread
-from fedra.parts.spread import CrossClientCosine, CrossClientSoftmax, Hinge, SpreadOut
+from fedra.parts.spread import CrossClientSoftmax, Hinge, SpreadOut
 
 CLASSES, WIDTH = 11, 5
 SETS = {

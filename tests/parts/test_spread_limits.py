@@ -53,8 +53,8 @@ def test_relations_to_some_classes_are_those_to_all(columns: list[int]) -> None:
 def test_where_no_row_moved_there_is_nothing_to_correct() -> None:
     rule = SpreadOut(active_only=True)
     weights = Weights({"head.weight": rows()}, {})
-    server = Server(weights, {rule.name: rule.init_server(weights)})
-    population = Population(3, 7, OWNERS)
-    after = rule.finish_round(server, server, {}, population)
+    server = Server(weights=weights, memory={rule.name: rule.init_server(weights)})
+    population = Population(clients=3, examples=7, owners=OWNERS)
+    after = rule.update(server, server, population)
     assert torch.equal(after.weights.params["head.weight"], rows())
     assert float(after.memory[rule.name]["rounds"]) == 1

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedra.algorithms.fedfs import FeatureTie, IntraSubject
 from fedra.core.model import Output
 from fedra.core.view import Batch
 from fedra.errors import ConfigError
-from fedra.parts.subject import FeatureTie, IntraSubject
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "algorithms"))
 from naive_subject import insub, tie

@@ -10,16 +10,15 @@ import torch
 
 import toy
 from fedra import algorithms as ours
-from fedra.core.batches import LocalData, Schedule
+from fedra.algorithms.fedrep import HeadThenBody
+from fedra.core.batches import LocalData
 from fedra.core.optimizer import Adam, Sgd
-from fedra.core.round import begin, local_step
+from fedra.core.round import begin
 from fedra.core.tree import Params, flatten
 from fedra.errors import ConfigError
 from fedra.experiment.simulate import simulate
-from fedra.parts.turns import HeadThenBody
-from fedra.runners.stacked_round import step_stack
 
-LOCAL = replace(toy.LOCAL, schedule=Schedule(epochs=3, batch=4), weight_decay=0.1)
+LOCAL = replace(toy.LOCAL, epochs=3, batch=4, weight_decay=0.1)
 
 
 def group(params: Params, prefix: str) -> Params:
@@ -28,17 +27,18 @@ def group(params: Params, prefix: str) -> Params:
 
 def test_what_stands_still_keeps_its_bits() -> None:
     work = toy.job(ours.fedrep(head_epochs=2), local=LOCAL)
-    data = LocalData(work.clients[0], work.model, LOCAL.schedule, toy.CLASSES, toy.SEED, 0, 0)
-    client, state = begin(work.algorithm, work.model, LOCAL.at(0), work.initial(), {}, {}, data, work.population)
+    data = LocalData(work.clients[0], work.model, LOCAL, toy.CLASSES, toy.SEED, 0, 0)
+    program = work.program(0, work.initial(), {})
+    client, state = begin(program, {}, data)
     seen = []
     for batch in data:
-        before = {prefix: group(state.params, prefix) for prefix in ("head.", "body.")}
-        speeds = {prefix: group(state.optimizer, prefix) for prefix in ("head.", "body.")}
-        local_step(work.algorithm, work.model, client, state, batch, {})
+        before = {prefix: group(state["params"], prefix) for prefix in ("head.", "body.")}
+        speeds = {prefix: group(state["optimizer"], prefix) for prefix in ("head.", "body.")}
+        program.advance(state, program.step(client, state, batch, {}))
         still, moving = ("body.", "head.") if batch.epoch < 2 else ("head.", "body.")
-        assert toy.same_bits(group(state.params, still), before[still])
-        assert toy.same_bits(group(state.optimizer, still), speeds[still])
-        assert not toy.same_bits(group(state.params, moving), before[moving])
+        assert toy.same_bits(group(state["params"], still), before[still])
+        assert toy.same_bits(group(state["optimizer"], still), speeds[still])
+        assert not toy.same_bits(group(state["params"], moving), before[moving])
         seen.append(batch.epoch)
     assert seen == [0] * 3 + [1] * 3 + [2] * 3
 
@@ -59,7 +59,11 @@ def test_only_the_clients_that_hold_stand_still_in_a_stack() -> None:
     state = {name: torch.full_like(value, 2.0) for name, value in params.items()}
     gradient = {name: torch.ones_like(value) for name, value in params.items()}
     held = {"head.weight": torch.tensor([True, False])}
-    state = step_stack(optimizer, params, {"gradient": gradient, "held": held}, state)
+    work = toy.job(ours.fedavg())
+    program = work.program(0, work.initial(), {}, optimizer=optimizer)
+    both = {"params": params, "optimizer": state}
+    program.advance(both, {"gradient": gradient, "held": held})
+    state = both["optimizer"]
     moved = 0.9 * 2.0 + 1.0 + 0.5
     assert torch.equal(params["head.weight"][0], torch.ones(3))
     assert torch.equal(state["head.weight"][0], torch.full((3,), 2.0))
@@ -84,7 +88,7 @@ def test_adam_is_refused() -> None:
 
 def test_a_step_without_a_rule_holds_nothing() -> None:
     scene = toy.scene(ours.fedavg())
-    assert scene.step().held == {}
+    assert scene.step()["held"] == {}
 
 
 @pytest.mark.parametrize("runner", ["sequential", "stacked", "processes"])

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import toy
 from fedra.algorithms import fedavg, moon, scaffold
-from fedra.core.batches import Schedule
 from fedra.core.job import Job
 from fedra.core.model import Output
 from fedra.core.part import Term
@@ -216,7 +215,7 @@ def test_a_trial_leaves_no_trace() -> None:
 
 def test_a_trial_takes_large_and_small_clients_cut_to_a_few_steps() -> None:
     sizes = (40, *[9] * 29, 23, 23, 4)
-    job = replace(toy.job(fedavg(), data=toy.clients(sizes=sizes)), local=replace(toy.LOCAL, schedule=Schedule(5, 4)))
+    job = replace(toy.job(fedavg(), data=toy.clients(sizes=sizes)), local=replace(toy.LOCAL, epochs=5, batch=4))
     few = FewClients.of(job, count=100)
     assert len(few) == CLIENTS
     assert few.chosen[0] == 0  # the largest
@@ -240,7 +239,7 @@ def test_arithmetic_is_counted_layer_by_layer() -> None:
 
 
 def test_a_whole_client_is_reckoned_from_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = replace(work(), local=replace(toy.LOCAL, schedule=Schedule(epochs=10, batch=4)))
+    job = replace(work(), local=replace(toy.LOCAL, epochs=10, batch=4))
     trial = Trial(job, 3)
     tried: list[Sequence[int]] = []
 

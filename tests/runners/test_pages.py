@@ -30,6 +30,7 @@ def faults(*arguments: str) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only the C library of Linux gives memory back so eagerly")
 def test_freed_blocks_are_taken_again_without_new_pages() -> None:
     taken, kept = faults("keep")

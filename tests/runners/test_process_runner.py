@@ -195,6 +195,7 @@ def test_the_pool_goes_on_after_an_error_and_after_a_broken_off_round(two: tuple
     assert toy.same_bits(one_round(runner, job).params, wanted.params)
 
 
+@pytest.mark.slow
 def test_a_spawned_pool_works() -> None:
     found = toy.run(work(moon()), ((0, 1),), "processes", workers=1, start_method="spawn")
     assert toy.same_bits(found.params, toy.run(work(moon()), ((0, 1),)).params)
@@ -210,6 +211,7 @@ def test_closing_is_quick_and_may_be_repeated() -> None:
     assert not any(child.is_alive() for child in children)
 
 
+@pytest.mark.slow
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """A parent that is killed leaves no process behind."""
     script = (

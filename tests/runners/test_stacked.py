@@ -14,10 +14,12 @@ from fedra.algorithms import ENTRIES, fedavg, feddyn, fednova, fedntd, fedprox, 
 from fedra.algorithms.fedsol import fedsol_ablation
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import AsIs, Examples, Schedule
+from fedra.core.batches import AsIs, Examples
+from fedra.core.capabilities import ClientState
 from fedra.core.job import Job
 from fedra.core.model import Model, Output, Weights
-from fedra.core.part import GradientFunction, GradientRule, Sharing, Term
+from fedra.core.part import GradientFunction, GradientRule, Term
+from fedra.core.sharing import Sharing
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, View
 from fedra.data.clients import OwnClients
@@ -116,8 +118,8 @@ def test_private_running_statistics_stay_with_their_client() -> None:
 def test_models_of_the_papers_can_be_stacked(model: str, settings: dict[str, object]) -> None:
     module = build(model, (1, 8, 8), CLASSES, seed=1, **settings).double()
     data = clients((1, 8, 8), sizes=(12, 6, 10))  # batch statistics of one or two examples mean little
-    local = replace(LOCAL, lr=0.01, schedule=Schedule(epochs=2, batch=6))
-    work = Job(fedprox(mu=0.1), Model(module), data, local, CLASSES, 7)
+    local = replace(LOCAL, lr=0.01, epochs=2, batch=6)
+    work = Job(algorithm=fedprox(mu=0.1), model=Model(module), clients=data, local=local, classes=CLASSES, seed=7)
     assert apart(work, ((0, 1, 2),)) < 1e-9
 
 
@@ -126,10 +128,10 @@ def test_models_of_the_papers_can_be_stacked(model: str, settings: dict[str, obj
     [
         replace(LOCAL, optimizer="adam", lr=0.01),
         replace(LOCAL, momentum=0.0, weight_decay=0.0),
-        replace(LOCAL, schedule=Schedule(epochs=3, batch=None)),
-        replace(LOCAL, schedule=Schedule(epochs=2, batch=4, drop_last=True)),
-        replace(LOCAL, schedule=Schedule(epochs=1, batch=100)),
-        replace(LOCAL, schedule=Schedule(epochs=2, batch=1)),
+        replace(LOCAL, epochs=3, batch=None),
+        replace(LOCAL, epochs=2, batch=4, drop_last=True),
+        replace(LOCAL, epochs=1, batch=100),
+        replace(LOCAL, epochs=2, batch=1),
     ],
     ids=["adam", "plain", "full-batch", "drop-last", "large-batch", "single"],
 )
@@ -254,7 +256,7 @@ def test_a_part_that_cannot_be_stacked_is_named() -> None:
 
 
 @dataclass(frozen=True)
-class Diary(GradientRule):
+class Diary(GradientRule, ClientState):
     """Remembers the last round only after it: a new client has nothing."""
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
@@ -316,9 +318,9 @@ def test_teachers_speak_once_a_round_where_inputs_repeat(transform: object, monk
     heard, output = [], work.model.output
     monkeypatch.setattr(work.model, "output", lambda weights, inputs: heard.append(1) or output(weights, inputs))
     run(work, ((0, 1),), runner="stacked", chunk=2, threads=1)
-    epoch = len(LOCAL.schedule.portions(8))
-    assert LOCAL.schedule.epochs > 1
-    assert len(heard) == (epoch if transform == AsIs() else epoch * LOCAL.schedule.epochs)
+    epoch = len(LOCAL.portions(8))
+    assert LOCAL.epochs > 1
+    assert len(heard) == (epoch if transform == AsIs() else epoch * LOCAL.epochs)
 
 
 def test_a_stack_gets_threads_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

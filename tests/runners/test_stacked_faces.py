@@ -9,7 +9,6 @@ import pytest
 from test_stacked import LOCAL, apart
 
 from fedra.algorithms import fedprox
-from fedra.core.batches import Schedule
 from fedra.core.job import Job
 from fedra.core.model import Model
 from fedra.errors import ConfigError
@@ -20,8 +19,15 @@ from toy import CLASSES, clients
 def work(name: str, settings: dict[str, Any]) -> Job:
     shape = (1, 16, 16)
     module = build(name, shape, CLASSES, seed=1, **settings).double()
-    local = replace(LOCAL, lr=0.01, schedule=Schedule(epochs=1, batch=6))
-    return Job(fedprox(mu=0.1), Model(module), clients(shape, sizes=(12, 7, 10)), local, CLASSES, 7)
+    local = replace(LOCAL, lr=0.01, epochs=1, batch=6)
+    return Job(
+        algorithm=fedprox(mu=0.1),
+        model=Model(module),
+        clients=clients(shape, sizes=(12, 7, 10)),
+        local=local,
+        classes=CLASSES,
+        seed=7,
+    )
 
 
 @pytest.mark.parametrize(

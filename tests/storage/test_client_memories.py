@@ -15,14 +15,14 @@ import fedra
 import tiny
 import toy
 from fedra.algorithms import ENTRIES, moon
-from fedra.core.part import Sharing
+from fedra.core.sharing import Sharing
 from fedra.core.tree import flatten
 from fedra.errors import RunFailed
 from fedra.experiment import run as experiment
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.plan import Plan
 from fedra.experiment.rounds import rounds
-from fedra.parts.personalise import FineTune
+from fedra.parts.personalize import FineTune
 from fedra.storage.checkpoint import Checkpoint
 from fedra.storage.client_state import ClientFiles, Memories
 from fedra.storage.state import State
@@ -111,7 +111,7 @@ def test_two_runs_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_own_models_keep_their_memories_on_the_disk_too() -> None:
-    """`simulate` takes the same table, and a personaliser reads client by client."""
+    """`simulate` takes the same table, and a personalizer reads client by client."""
     own = [(one.inputs, one.targets) for one in toy.clients().examples]
 
     def simulated(ram: float) -> fedra.RunResult:
@@ -134,6 +134,7 @@ class PowerCut(BaseException):
     """Not to be caught by anybody."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["replace", "unlink"])
 def test_a_stop_at_any_file_operation_while_memories_spill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str

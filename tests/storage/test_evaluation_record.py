@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 
 import tiny
-from fedra.cli import judging
 from fedra.errors import ConfigError
 from fedra.evaluation.results import ModelEvaluation, Protocol, ProtocolResult
-from fedra.experiment import evaluate_model
+from fedra.experiment import evaluate_network, evaluating
 from fedra.experiment.evaluate_model import evaluate_run_test
 from fedra.storage.evaluation_record import write_evaluation
 
@@ -94,15 +93,15 @@ def test_a_damaged_record_is_written_anew_and_one_of_an_older_version_is_left(ru
 
 
 def test_megaface_needs_its_own_lists(run: Path) -> None:
-    with pytest.raises(ConfigError, match="'megaface' needs its own lists: name a MegaFace folder by --on"):
+    with pytest.raises(ConfigError, match="'megaface' needs a MegaFace folder with its lists"):
         evaluate_run_test(run, ("megaface",))
 
 
 def test_a_folder_with_a_network_keeps_its_own_record(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(judging, "_embedder", lambda *_: None)
-    monkeypatch.setattr(evaluate_model, "evaluate_on", lambda *_, **__: found("verification", "/a/crops"))
+    monkeypatch.setattr(evaluating, "_embedder_of_path", lambda *_: None)
+    monkeypatch.setattr(evaluate_network, "evaluate_on", lambda *_, **__: found("verification", "/a/crops"))
     code, _, error = tiny.call(capsys, "eval", run, "--on", "crops", "--network", "mobilefacenet-tiny")
     assert code == 0, error
     assert (run / "eval-crops.json").is_file()

@@ -32,6 +32,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
 def test_a_folder_in_use_is_refused_until_its_run_is_killed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A worker that hangs outlives the killed run here, and does not keep the folder."""

@@ -90,7 +90,7 @@ ENTRIES: dict[str, Entry] = {
     "fedfs": Entry(fedfs),
 }
 
-ALGORITHMS = Registry("algorithm")
+ALGORITHMS = Registry("algorithm", imports=True)
 for _name, _entry in ENTRIES.items():
     ALGORITHMS.add(_name)(_entry.recipe)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import CollectsUploads, ServerState
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
@@ -25,7 +26,7 @@ from fedra.registry import Strength
 
 
 @dataclass(frozen=True)
-class BlendedMargin(Term):
+class BlendedMargin(Term, ServerState, CollectsUploads):
     """What FedArc's public code descends: cross-entropy alone in the first round, then a blend of both losses."""
 
     margin: MarginSoftmax = MarginSoftmax()  # noqa: RUF009  (frozen)

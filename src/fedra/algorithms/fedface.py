@@ -11,9 +11,10 @@ from pydantic import Field
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import Sharing
+from fedra.core.sharing import Sharing
 from fedra.parts.margin import PositiveHinge
-from fedra.parts.spread import Hinge, MeanRows, SpreadOut
+from fedra.parts.spread import Hinge, SpreadOut
+from fedra.parts.start import MeanRows
 from fedra.registry import Positive, Strength
 
 

@@ -6,21 +6,164 @@ Kim, Choi and Kwak, "Federated learning for face recognition via intra-subject s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import Sharing
-from fedra.parts.personalise import KeepLast
-from fedra.parts.subject import (
-    Aggregation,
-    Emphasis,
-    FeatureTie,
-    IntraSubject,
-    LabelSource,
-    Measure,
-    Ratio,
-    Within,
-)
-from fedra.registry import Positive
+from fedra.core.capabilities import ClientState, OwnParams, Sizes, Teachers
+from fedra.core.model import Output, Weights
+from fedra.core.part import Term
+from fedra.core.personalizer import Personalizer
+from fedra.core.sharing import Sharing
+from fedra.core.tree import Params, Tree
+from fedra.core.view import Batch, Client, Local, View
+from fedra.parts.objective import kl_divergence
+from fedra.registry import Positive, Strength
+
+Aggregation = Literal["mean", "sum", "projection", "own"]
+LabelSource = Literal["aggregated", "frozen"]
+Within = Literal["subject", "batch"]
+Ratio = Annotated[float, Field(ge=1, allow_inf_nan=False)]
+Emphasis = Annotated[float, Field(ge=0, le=1)]
+Measure = Literal["cosine", "l2", "kl", "contrastive"]
+
+
+@dataclass(frozen=True)
+class IntraSubject(Term, OwnParams, Teachers):
+    """Likens every image to a frozen model's view of the same person's images, by adaptive soft labels (FedFS).
+
+    Three models see a batch: the frozen one that the run began with gives p, the received global one g, the trained
+    personal one z; a joins g and z. An image's label spreads over the k most similar images (k = the number of
+    comparable ones over `ratio`, the paper's K) and itself, by dot products at `label_temperature` (the root of the
+    embedding's length unless told), and gives itself a further share `emphasis` (1 / ratio unless told). No gradient
+    goes through labels. `within` compares images of one subject, or the whole batch. `label_source` takes a p or p p.
+    """
+
+    weight: Strength = 0.7
+    ratio: Ratio = 4.0
+    aggregation: Aggregation = "mean"
+    label_source: LabelSource = "aggregated"
+    label_temperature: Positive | None = None
+    temperature: Positive = 0.1
+    emphasis: Emphasis | None = None
+    within: Within = "subject"
+    fits_labels: ClassVar[bool] = True
+    moves_head: ClassVar[bool] = False
+    formula: ClassVar[str] = (
+        "weight * mean_i -sum_j y_ij log softmax_j(cos(a_i, p_j) / T),  a = (g + z) / 2, "
+        "y_i = (1 - e) softmax_top-k(a_i.p_j / T_label) + e [j = i]"
+    )
+
+    def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
+        """With a learned projection, the one that begins as the mean."""
+        if self.aggregation != "projection":
+            return {}
+        return {"projection": torch.eye(sizes.features).repeat(1, 2) / 2}
+
+    def teachers(self, client: Client) -> dict[str, Weights]:
+        frozen = {"frozen": client.start}
+        return frozen if self.aggregation == "own" else {**frozen, "received": client.origin}
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        frozen = view.teachers[self.name]["frozen"].features
+        joined = self._joined(output.features, params, view)
+        comparable = _comparable(view.batch, self.within)
+        source = frozen if self.label_source == "frozen" else joined.detach()
+        labels = self.soft_labels(source @ frozen.T, comparable, frozen.shape[1])
+        cosines = F.normalize(joined, dim=1) @ F.normalize(frozen, dim=1).T
+        return self.weight * view.batch.mean(_cross_entropy(labels, cosines / self.temperature, comparable))
+
+    def soft_labels(self, products: Tensor, comparable: Tensor, length: int) -> Tensor:
+        """The share (B, B) of every image j in the label of image i; those of equal products stay or go together."""
+        scaled = (products / (self.label_temperature or length**0.5)).masked_fill(~comparable, -torch.inf)
+        neighbours = (comparable.sum(dim=1, keepdim=True) / self.ratio).long().clamp(min=1)
+        least = scaled.sort(dim=1, descending=True).values.gather(1, neighbours - 1)
+        itself = torch.eye(len(scaled), dtype=torch.bool, device=scaled.device)
+        shares = scaled.masked_fill((scaled < least) & ~itself, -torch.inf).softmax(dim=1)
+        emphasis = 1 / self.ratio if self.emphasis is None else self.emphasis
+        return (1 - emphasis) * shares + emphasis * itself.to(shares)
+
+    def _joined(self, own: Tensor, params: Params, view: View) -> Tensor:
+        if self.aggregation == "own":
+            return own
+        received = view.teachers[self.name]["received"].features
+        if self.aggregation == "projection":
+            return torch.cat([received, own], dim=1) @ params[f"{self.name}.projection"].T
+        return (received + own) / (2 if self.aggregation == "mean" else 1)
+
+
+@dataclass(frozen=True)
+class FeatureTie(Term, Teachers):
+    """Holds features near the received model's, so that one person's images do not bend the model (FedFS's F_reg).
+
+    The paper's is the cosine; others are "l2" of the features as they are, "kl" of their softmax over the embedding's
+    coordinates at `temperature`, and "contrastive", which tells an image's received feature from those of the batch's
+    other images.
+    """
+
+    weight: Strength = 0.3
+    measure: Measure = "cosine"
+    temperature: Positive = 0.5
+    moves_head: ClassVar[bool] = False
+    formula: ClassVar[str] = (
+        "weight * mean_i 1 - cos(z_i, g_i);  l2: |z_i - g_i|^2 / d;  kl: KL(softmax(g_i / T) || softmax(z_i / T));  "
+        "contrastive: -log softmax_j(cos(z_i, g_j) / T)[i]"
+    )
+
+    def teachers(self, client: Client) -> dict[str, Weights]:
+        return {"received": client.origin}
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        own, received = output.features, view.teachers[self.name]["received"].features
+        return self.weight * view.batch.mean(self._distances(own, received, view.batch))
+
+    def _distances(self, own: Tensor, received: Tensor, batch: Batch) -> Tensor:
+        if self.measure == "cosine":
+            return 1 - F.cosine_similarity(own, received)
+        if self.measure == "l2":
+            return (own - received).square().mean(dim=1)
+        if self.measure == "kl":
+            return kl_divergence(received, own, self.temperature)
+        cosines = F.normalize(own, dim=1) @ F.normalize(received, dim=1).T
+        itself = torch.eye(len(own), dtype=own.dtype, device=own.device)
+        return _cross_entropy(itself, cosines / self.temperature, _comparable(batch, "batch"))
+
+
+def _comparable(batch: Batch, within: Within) -> Tensor:
+    """Which images (B, B) each may be likened to: itself, and others that are no padding."""
+    targets = batch.targets
+    itself = torch.eye(len(targets), dtype=torch.bool, device=targets.device)
+    others = targets[:, None] == targets if within == "subject" else torch.ones_like(itself)
+    return itself | (others if batch.mask is None else others & (batch.mask > 0))
+
+
+def _cross_entropy(labels: Tensor, logits: Tensor, comparable: Tensor) -> Tensor:
+    """-sum_j y_ij log softmax_j(logits_i) over the comparable ones, per image."""
+    shares = logits.masked_fill(~comparable, -torch.inf).log_softmax(dim=1)
+    return -(labels * shares.masked_fill(~comparable, 0.0)).sum(dim=1)
+
+
+@dataclass(frozen=True)
+class KeepLast(Personalizer, ClientState):
+    """The model as the client trained it last; a client that never took part uses the global one."""
+
+    formula: ClassVar[str] = "w_k = the client's weights at the end of its last round"
+
+    def init_client(self, origin: Weights) -> Tree:
+        return origin._asdict()
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        return local.weights._asdict(), {}
+
+    def own(self, weights: Weights, memory: Tree) -> Weights:
+        last = memory.get(self.name, {})
+        return Weights({**weights.params, **last.get("params", {})}, {**weights.buffers, **last.get("buffers", {})})
 
 
 def fedfs(

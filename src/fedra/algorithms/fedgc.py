@@ -5,15 +5,41 @@ Niu and Deng, "Federated learning for face recognition with gradient correction"
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
 
 from fedra.algorithms.fedpe import fedpe
 from fedra.core.algorithm import Algorithm
+from fedra.core.ownership import Owners
 from fedra.losses.angular_loss import ScaledLoss
-from fedra.parts.spread import CrossClientCosine, CrossClientSoftmax, SpreadOut
+from fedra.parts.spread import CrossClientSoftmax, Penalty, Reduction, SpreadOut, through_normalisation
 from fedra.registry import Positive, Strength
+
+
+@dataclass(frozen=True)
+class CrossClientCosine(Penalty):
+    """FedCos: the sum of all similarities between rows of different clients; O(C d), no block needed.
+
+    Raw rows make it unbounded below, so that rows are normalised unless `normalised` is false.
+    """
+
+    normalised: bool = True
+    reduction: Reduction = "sum"
+    formula: ClassVar[str] = "sum_a sum_{b: no owner of a} W_b W'_a"
+
+    def gradient(self, rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Tensor:
+        unit = F.normalize(rows, dim=1) if self.normalised else rows
+        push = unit.sum(dim=0).expand_as(unit).clone()
+        for members, related in owners.groups():
+            push[members] -= unit[related].sum(dim=0)
+        if self.normalised:
+            push = through_normalisation(push, rows)
+        return push / len(rows) if self.reduction == "mean" else push
 
 
 def fedgc(
@@ -23,7 +49,7 @@ def fedgc(
     lr: Positive = 0.1,
     scale: Positive | None = None,
     self_term: bool = True,
-    reduction: Literal["sum", "mean"] = "sum",
+    reduction: Reduction = "sum",
     renormalise: bool = False,
     active_only: bool = False,
     sample: Annotated[int, Field(ge=1)] | None = None,

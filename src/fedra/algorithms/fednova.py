@@ -5,16 +5,45 @@ Wang et al., "Tackling the objective inconsistency problem in heterogeneous fede
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import CountsSteps
+from fedra.core.model import Weights
 from fedra.core.tree import Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Local, Population, Server, Upload
-from fedra.parts.combine import NormalisedMean
+from fedra.parts.combine import RunningMean
 from fedra.parts.objective import ControlTerm
+
+
+@dataclass(frozen=True)
+class NormalisedMean(RunningMean, CountsSteps):
+    """FedNova's mean: each change divided by its effective number of steps, then stretched by their mean.
+
+    a_k is the effective number of local steps (momentum counted in) and p_k = n_k / sum n
+    (Wang et al., NeurIPS 2020).
+    """
+
+    formula: ClassVar[str] = "w_g + (sum_k p_k a_k) sum_k p_k (w_k - w_g) / a_k"
+
+    def weight(self, examples: int) -> float:
+        return examples
+
+    def factor(self, examples: int, effective_steps: float) -> float:
+        return examples / effective_steps
+
+    def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        steps = sum(map(operator.mul, uploads.examples, uploads.effective_steps))
+        return super().add_stack(total, uploads) | {"steps": total.get("steps", 0.0) + steps}
+
+    def finish(self, total: Tree) -> Weights:
+        mean = super().finish(total)
+        return Weights(tree.scale(mean.params, total["steps"] / total["weight"]), mean.buffers)
 
 
 @dataclass(frozen=True)

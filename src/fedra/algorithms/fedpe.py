@@ -5,16 +5,35 @@ Niu and Deng, "Federated learning for face recognition with gradient correction"
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.nn import functional as F
+
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import Sharing
+from fedra.core.part import StartRule
+from fedra.core.sharing import Sharing
+from fedra.core.tree import Params
 from fedra.losses.angular_loss import AngularLoss
-from fedra.parts.margin import MarginHead
-from fedra.parts.spread import UnitRows
+from fedra.parts.margin import HeadMargin
+
+
+@dataclass(frozen=True)
+class UnitRows(StartRule):
+    """The class embeddings begin as random directions of length one, nearly orthogonal in high dimension."""
+
+    rows: str = "head.weight"
+    formula: ClassVar[str] = "W_c = g / ||g||,  g ~ N(0, I)"
+
+    def init_weights(self, params: Params, draw: torch.Generator) -> Params:
+        start = torch.randn(params[self.rows].shape, generator=draw).to(params[self.rows])
+        return {**params, self.rows: F.normalize(start, dim=1)}
 
 
 def fedpe(*, margin: AngularLoss | None = None, fixed: bool = False) -> Algorithm:
     """Gives each client the rows of its own classes; `margin` replaces softmax, `fixed` rows are never trained."""
     algorithm = fedavg().plus(Sharing(owned=("head.",), frozen=("head.",) if fixed else ()))
     algorithm = algorithm.plus(UnitRows()) if fixed else algorithm
-    return algorithm if margin is None else algorithm.plus(MarginHead(margin))
+    return algorithm if margin is None else algorithm.plus(HeadMargin(margin))

@@ -5,10 +5,38 @@ Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
 from fedra.algorithms.fedavg import fedavg
+from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.parts.objective import Proximal
+from fedra.core.capabilities import LooksBack
+from fedra.core.model import Output
+from fedra.core.part import Term
+from fedra.core.tree import Params
+from fedra.core.view import View
 from fedra.registry import Strength
+
+
+@dataclass(frozen=True)
+class Proximal(Term, LooksBack):
+    """Half of mu times the squared distance to the received weights (FedProx, Li et al., MLSys 2020)."""
+
+    mu: Strength = 1.0
+    formula: ClassVar[str] = "mu/2 ||w - w_g||^2"
+    closed_form: ClassVar[bool] = True
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        drift = tree.subtract(tree.select(params, view.client.trained), view.client.origin.params)
+        return 0.5 * self.mu * tree.dot(drift, drift)
+
+    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
+        origin = view.client.origin.params
+        for name, slope in gradient.items():
+            slope.add_(params[name].detach(), alpha=self.mu).sub_(origin[name], alpha=self.mu)
 
 
 def fedprox(*, mu: Strength = 1.0) -> Algorithm:

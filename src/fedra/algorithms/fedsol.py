@@ -6,14 +6,72 @@ Lee et al., "FedSOL: Stabilized orthogonal learning with proximal restrictions i
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+from torch.nn import functional as F
 
 from fedra.algorithms.fedavg import fedavg
+from fedra.core import tree
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import LooksBack, Teachers
+from fedra.core.model import Output, Weights
 from fedra.core.part import GradientRule, Term
-from fedra.parts.gradient import AlsoDescend, DriftRadius, FixedRadius, Perturb, Scope
-from fedra.parts.objective import Distillation
-from fedra.registry import Strength
+from fedra.core.tree import Params
+from fedra.core.view import Client, View
+from fedra.parts.gradient import TINY, AlsoDescend, FixedRadius, Perturb, Radius, Scope
+from fedra.parts.objective import kl_divergence
+from fedra.registry import Positive, Strength
+
+
+@dataclass(frozen=True)
+class Distillation(Term, Teachers):
+    """Knowledge distillation from the received model (FedSoL's proximal term, Lee et al., CVPR 2024)."""
+
+    weight: Strength = 1.0
+    temperature: Positive = 3.0
+    squared_temperature: bool = False
+    formula: ClassVar[str] = "weight * KL(softmax(z_g / T) || softmax(z / T))  [* T^2 with squared_temperature]"
+
+    def teachers(self, client: Client) -> dict[str, Weights]:
+        return {"origin": client.origin}
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        divergence = kl_divergence(view.teachers[self.name]["origin"].logits, output.logits, self.temperature)
+        factor = self.weight * (self.temperature**2 if self.squared_temperature else 1.0)
+        return factor * view.batch.mean(divergence)
+
+
+@dataclass(frozen=True)
+class DriftRadius(Radius, LooksBack):
+    """FedSoL's adaptive radius: larger where a weight has drifted further from the received one.
+
+    `over` is what the drift is normalised over: the first dimension of each tensor (as the authors' code runs),
+    each tensor, or each layer's weight and bias together (as the paper's equation 11 reads). The same rho is
+    not interchangeable between them: "layer" perturbs about ten times less.
+    """
+
+    over: Literal["dim0", "tensor", "layer"] = "dim0"
+    formula: ClassVar[str] = "eps = rho Lambda g / ||g||,  Lambda = |w - w_g| / ||w - w_g||_over"
+
+    def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
+        drift = self.drift(params, view, tuple(gradient))
+        return {name: drift[name] * slope for name, slope in gradient.items()}, tree.norm(gradient)
+
+    def drift(self, params: Params, view: View, names: tuple[str, ...]) -> Params:
+        """Lambda for each parameter."""
+        moved = {name: (params[name].detach() - view.client.origin.params[name]).abs() for name in names}
+        if self.over == "dim0":
+            return {name: F.normalize(value, dim=0, eps=TINY) for name, value in moved.items()}
+        if self.over == "tensor":
+            return {name: value / value.norm().clamp(min=TINY) for name, value in moved.items()}
+        layers = {name: name.rpartition(".")[0] for name in names}
+        sizes = {
+            layer: tree.norm({name: moved[name] for name in names if layers[name] == layer}).clamp(min=TINY)
+            for layer in set(layers.values())
+        }
+        return {name: value / sizes[layers[name]] for name, value in moved.items()}
 
 
 def fedsol(

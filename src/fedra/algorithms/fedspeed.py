@@ -7,9 +7,9 @@ ICLR 2023, as its public code runs (the whole step taken along the perturbed gra
 from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
-from fedra.algorithms.feddyn import DynamicRegulariser
 from fedra.core.algorithm import Algorithm
 from fedra.parts.gradient import AlsoDescend, Perturb
+from fedra.parts.objective import DynamicRegulariser
 from fedra.registry import Positive, Strength
 
 

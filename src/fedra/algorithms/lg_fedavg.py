@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import Sharing
-from fedra.parts.personalise import KeepPrivate
+from fedra.core.sharing import Sharing
+from fedra.parts.personalize import KeepPrivate
 
 
 def lg_fedavg(*, private: tuple[str, ...] = ("body.",)) -> Algorithm:

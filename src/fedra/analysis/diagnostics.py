@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fedra.algorithms.fedsol import Distillation, DriftRadius
 from fedra.core import tree
 from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job
@@ -19,8 +20,7 @@ from fedra.core.random import unmoved
 from fedra.core.tree import Params
 from fedra.core.view import Server, Upload, View
 from fedra.errors import ConfigError
-from fedra.parts.gradient import AlsoDescend, DriftRadius, Perturb
-from fedra.parts.objective import Distillation
+from fedra.parts.gradient import AlsoDescend, Perturb
 
 NOISE = 1e-6
 """Below this norm a proximal gradient is rounding noise, and its direction means nothing."""
@@ -91,8 +91,8 @@ class Preservation:
 
     def _count(self, params: Params, buffers: Params) -> Counts:
         job = self.job
-        assert job.test is not None, "checked when the observers are made"
-        return evaluate(job.model, Weights(params, buffers), job.test, job.classes)
+        assert job.judged is not None, "checked when the observers are made"
+        return evaluate(job.model, Weights(params, buffers), job.judged, job.classes)
 
 
 @dataclass
@@ -161,9 +161,9 @@ def observers(
     classes: bool, preservation: bool, divergence: bool, job: Job, past: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[ClassAccuracy | Preservation | Divergence, ...]:
     """The observers that are switched on; `past` are the rounds of a resumed run."""
-    if preservation and job.test is None:
+    if preservation and job.judged is None:
         raise ConfigError("diagnostics.preservation needs a test set")
-    own = job.algorithm.sharing.private + job.algorithm.sharing.owned
+    own = job.algorithm.sharing.kept
     if preservation and own:
         kept = f"'{own[0]}'" if own[0] else "every layer"
         raise ConfigError(

@@ -12,6 +12,7 @@ from rich.console import Console
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
 from fedra.errors import FedraError, RunError
+from fedra.evaluation.results import was_tested
 from fedra.storage.state import State
 
 
@@ -138,7 +139,7 @@ class Callbacks:
     def round_end(self, report: RoundReport) -> None:
         """A round ended, and was tested where it was due."""
         self.run.metrics.append(report.metrics)
-        if report.metrics.get("accuracy") is not None:
+        if was_tested(report.metrics):
             self.call("on_evaluation", report.metrics)
         self.call("on_round_end", report)
 

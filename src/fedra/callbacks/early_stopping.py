@@ -7,6 +7,7 @@ from typing import Any
 
 from fedra.callbacks.callback import Callback, RunContext
 from fedra.errors import ConfigError
+from fedra.evaluation.results import was_tested
 
 
 class EarlyStopping(Callback):
@@ -48,8 +49,8 @@ class EarlyStopping(Callback):
     def _check(self, run: RunContext) -> None:
         best, since = -math.inf, 0
         for line in run.metrics:
-            if line.get("accuracy") is None:
-                continue  # not a tested round
+            if not was_tested(line):
+                continue
             value = line.get(self.metric)
             now = -math.inf if value is None else self._sign * value
             best, since = (now, 0) if now > best + self.min_delta else (best, since + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from fedra.callbacks.callback import Callback, RoundReport, RunContext
 from fedra.console import LINE_SECONDS, duration, tell
+from fedra.evaluation.results import collapse_in
+from fedra.faces.metrics.collapse import collapse_warning
 
 QUIET_SECONDS = 10.0
 """After so long without a line, one tells how much of the round is done."""
@@ -73,8 +76,8 @@ class Bar:
     def round(self, report: RoundReport) -> None:
         self._position.round(done := report.metrics["round"])
         changes: dict[str, Any] = {"completed": done, "round": done, "rate": self._rate.text(report)}
-        if report.metrics["accuracy"] is not None:
-            changes["accuracy"] = f"accuracy {report.metrics['accuracy']:.2%}"
+        if shown := _accuracy(report.metrics):
+            changes["accuracy"] = shown
         self._progress.update(self._task, **changes)
 
 
@@ -113,14 +116,20 @@ class Lines:
             return
         self._last = now
         left = (now - self._started) / (number - self._begun) * (self._rounds - number)
-        accuracy = report.metrics["accuracy"]
-        shown = "" if accuracy is None else f"  accuracy {accuracy:.2%}"
+        shown = _accuracy(report.metrics)
         self._console.print(
-            f"{self._title}  round {number}/{self._rounds}{shown}  train loss {report.metrics['train_loss']:.4f}"
-            f"  {rate}  {duration(left)} left",
+            f"{self._title}  round {number}/{self._rounds}{shown and f'  {shown}'}"
+            f"  train loss {report.metrics['train_loss']:.4f}  {rate}  {duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _accuracy(metrics: Mapping[str, Any]) -> str:
+    """What a round's test found, in two words; nothing where there was none."""
+    if "collapsed" in metrics:
+        return "embeddings collapsed"
+    return "" if metrics["accuracy"] is None else f"accuracy {metrics['accuracy']:.2%}"
 
 
 class Rate:
@@ -153,6 +162,7 @@ class Screen(Callback):
         if self._shown is not None:
             self._shown.round(report)
         warn_of_restarts(run.console, report.clients)
+        warn_of_collapse(run.console, run.metrics)
 
     def on_training_end(self, run: RunContext) -> None:
         if self._shown is not None:
@@ -167,3 +177,10 @@ def warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> No
     for line in lines:
         if "restarted" in line:
             tell(console, f"warning: client {line['client']} starts again from the global model: {line['restarted']}")
+
+
+def warn_of_collapse(console: Console | None, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Tell that the last round's embeddings have collapsed, where those of the test before had not."""
+    reason = metrics[-1].get("collapsed")
+    if reason is not None and collapse_in(metrics[:-1]) is None:
+        tell(console, f"round {metrics[-1]['round']}: {collapse_warning(reason)}")

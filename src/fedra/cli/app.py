@@ -28,6 +28,11 @@ Overrides = Annotated[
 ]
 Grid = Annotated[list[str] | None, typer.Argument(help="key=a,b,c to vary; key=value to set.", metavar="KEY=A,B")]
 
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Import the functions of your own (module:function) that the configuration names."),
+]
+
 
 def _version(wanted: bool) -> None:
     if wanted:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import app, tell
+from fedra.cli.app import Trust, app, tell
 
 
 @app.command(epilog="Example: `fedra export runs/faces faces.onnx --licence 'CC BY-NC 4.0'`")
@@ -20,6 +20,7 @@ def export(
     ),
     licence: Annotated[str | None, typer.Option(help="Licence of the weights, for the card.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Write a run's embedder as ONNX, pre-processing inside, with a model card (needs the extra onnx)."""
     from rich.console import Console
@@ -27,7 +28,9 @@ def export(
     from fedra.experiment.export import export_run
 
     aside = Console(stderr=True)
-    done = export_run(run, file, head=head, normalise=normalise, licence=licence, force=force, console=aside)
+    done = export_run(
+        run, file, head=head, normalise=normalise, licence=licence, force=force, trust=trust, console=aside
+    )
     tell(
         Console(),
         f"{done.file}: embeddings of {done.embedding} numbers, at most {done.difference:.1g} from PyTorch; "

@@ -165,7 +165,7 @@ def calibrate(
         tell(
             console,
             f"against templates of {one.photos} photographs: threshold {one.value:.4f}, {one.attained:.3g} of "
-            f"{one.impostors:,} comparisons with {one.people} other people pass{_between(one.interval)}",
+            f"{one.impostors:,} comparisons with other people pass{_between(one.interval)}",
         )
     if decision.warning:
         tell(aside, f"note: {decision.warning}")
@@ -245,5 +245,5 @@ def print_json(**result: object) -> None:
 
 def _between(interval: tuple[float, float] | None) -> str:
     if interval is None:
-        return ", too few for an interval"
-    return f", 95 % interval {interval[0]:.2g} to {interval[1]:.2g}"
+        return " (too few errors for an interval)"
+    return f" (95 % interval {interval[0]:.2g} to {interval[1]:.2g})"

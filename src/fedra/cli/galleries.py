@@ -27,8 +27,8 @@ from fedra.cli.faces import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedra.faces.recognition.answers import IdentificationResult, PhotoIdentification
     from fedra.faces.recognition.gallery import Gallery
-    from fedra.faces.recognition.results import IdentificationResult, PhotoIdentification
 
 
 @faces_app.command(epilog="Examples: `fedra faces enroll people.gallery photos --model runs/faces` · "
@@ -173,9 +173,9 @@ def _tell_certainty(console: Console, found: IdentificationResult, people: Galle
         return
     number = f"with {_counted(len(people), 'person', 'people')} enrolled"
     if found.false_accept is None:
-        tell(console, f"{number}, too few errors were measured to say how often an unknown person is accepted")
+        tell(console, f"{number}, too few errors were measured to say how often an unknown person is falsely accepted")
     else:
-        tell(console, f"{number}, an unknown person is accepted with a probability of {found.false_accept}")
+        tell(console, f"{number}, an unknown person is falsely accepted with a probability of {found.false_accept}")
 
 
 def _shown_answer(answer: PhotoIdentification) -> dict[str, object]:

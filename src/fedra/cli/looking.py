@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import ConfigArgument, Overrides, app, tell, wide_console
+from fedra.cli.app import ConfigArgument, Overrides, Trust, app, tell, wide_console
 
 
 @app.command(epilog="Example: `fedra compare runs/fedavg runs/fedprox --out both.svg`")
@@ -36,21 +36,24 @@ def split(
     config: ConfigArgument,
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Where to draw the split (.svg or .png).")] = Path("split.svg"),
+    trust: Trust = False,
 ) -> None:
     """Draw how the data are divided among clients, and print the label counts."""
 
     from fedra.config import reading as configuration
-    from fedra.data.partition import summary, table
+    from fedra.config.imports import trusting
+    from fedra.data.partition import client_names, table
     from fedra.data.partition.split_plot import draw
     from fedra.experiment.build import build_dataset, split_dataset
 
     checked = configuration.read(config, overrides or ())
-    dataset = build_dataset(checked)
+    with trusting(checked, trust, "the configuration", ("data",)):
+        dataset = build_dataset(checked)
     parts = split_dataset(checked, dataset)
     targets = dataset.train.targets.numpy()
     console = wide_console()
-    console.print(table(parts, targets, dataset.classes))
-    tell(console, "  ".join(f"{name} {value:g}" for name, value in summary(parts, targets).items()))
+    names = () if dataset.groups is None else client_names(parts, dataset.groups.numpy(), dataset.group_names)
+    console.print(table(parts, targets, dataset.classes, names))
     draw(parts, targets, dataset.classes, out)
     tell(console, f"picture in {out}")
 
@@ -75,18 +78,22 @@ def list_(
 
 @app.command(epilog="Example: `fedra show c.toml algorithm.name=fedsol`")
 def show(config: ConfigArgument, overrides: Overrides = None) -> None:
-    """The resolve_defaults configuration, and the algorithm as its parts with formulas."""
+    """The configuration with its defaults, and the algorithm as its parts with formulas; nothing is imported."""
     from rich.console import Console
 
     from fedra.catalog import anatomy
     from fedra.config import reading as configuration
+    from fedra.config.imports import imported_names
     from fedra.config.names import build_algorithm
     from fedra.config.resolve import resolve_defaults
 
-    checked = resolve_defaults(configuration.read(config, overrides or ()))
+    checked = resolve_defaults(configuration.read(config, overrides or ()), only_look=True)
     console = Console()
     tell(console, configuration.write(checked))
-    console.print(anatomy(build_algorithm(checked.algorithm)))
+    if not imported_names(checked, ["algorithm"]):
+        console.print(anatomy(build_algorithm(checked.algorithm)))
+    for key, name in imported_names(checked).items():
+        tell(console, f"{key} = '{name}' would be imported by `fedra run`; its fields and defaults are not shown")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import app, tell
+from fedra.cli.app import Trust, app, tell
 
 plot = typer.Typer(no_args_is_help=True, help="Pictures of margins and embeddings.", rich_markup_mode="markdown")
 app.add_typer(plot, name="plot")
@@ -30,6 +30,7 @@ def embed(
     ] = None,
     normalise: Annotated[bool, typer.Option("--normalise", help="Bring features to unit length.")] = False,
     device: Device = None,
+    trust: Trust = False,
 ) -> None:
     """Write the global model's embeddings of a split with labels (and client numbers)."""
     from rich.console import Console
@@ -38,7 +39,7 @@ def embed(
 
     path = out or run / f"embeddings-{split}.safetensors"
     check_name(path)
-    found = embed_run(run, split=split, normalise=normalise, device=device, console=Console(stderr=True))
+    found = embed_run(run, split=split, normalise=normalise, device=device, trust=trust, console=Console(stderr=True))
     save_embeddings(found, path)
     tell(Console(), f"{len(found)} embeddings of {found.features.shape[1]} numbers in {path}")
 
@@ -74,6 +75,7 @@ def tsne(
     perplexity: Annotated[float, typer.Option(help="About how many neighbours a point has.", min=1.0)] = 30.0,
     seed: Seed = 0,
     device: Device = None,
+    trust: Trust = False,
 ) -> None:
     """Map embeddings to the plane by t-SNE, coloured by class (needs the extra tsne)."""
     from rich.console import Console
@@ -85,7 +87,7 @@ def tsne(
 
     aside = Console(stderr=True)
     maps = {}
-    for name, found in gather_embeddings(sources, split, device, aside).items():
+    for name, found in gather_embeddings(sources, split, device, aside, trust=trust).items():
         sample = found.sample(points, seed)
         with steps(aside, f"t-SNE of {name}", method.STEPS) as done:
             maps[name] = sample, method.tsne(sample, perplexity=perplexity, seed=seed, done=done)
@@ -104,6 +106,7 @@ def angles(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     seed: Seed = 0,
     device: Device = None,
+    trust: Trust = False,
 ) -> None:
     """Draw and print the angles within and between classes, and across clients where they are known."""
     import json
@@ -118,7 +121,7 @@ def angles(
 
     aside = Console(stderr=True)
     measured = {}
-    for name, found in gather_embeddings(sources, split, device, aside).items():
+    for name, found in gather_embeddings(sources, split, device, aside, trust=trust).items():
         with steps(aside, f"angles of {name}", measure.steps(len(found), pairs)) as done:
             measured[name] = measure.angles(found, pairs=pairs, seed=seed, done=done)
     draw_angles(measured, out)

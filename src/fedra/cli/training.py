@@ -49,6 +49,8 @@ def run(
     kind = "verification accuracy" if result.summary["protocol"] == "verification" else "accuracy"
     whose = "the global model's " if "personalised_accuracy" in result.summary else ""
     told = "" if final is None else f"{whose}{kind} {final:.2%} after "
+    if "collapsed" in result.summary:
+        told = f"no accuracy ({result.summary['collapsed']}) after "
     tell(console, f"{told}{result.summary['rounds']} rounds; everything is in {result.folder}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedra.config.schema import OBJECT, CohortSection, Config, DiagnosticsSection, FaultsSection
 
-NAME = "centralised"
+NAME = "centralized"
 
 
 def is_centralized(config: Config) -> bool:

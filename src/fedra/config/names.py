@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
+from datetime import date, time
 from functools import partial
 from typing import Any, get_args
 
@@ -13,12 +14,27 @@ from fedra.algorithms import ALGORITHMS
 from fedra.config import schema as sections
 from fedra.config.overrides import parse_value
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import KNOWN, Part
+from fedra.core.part import Part, known_parts
 from fedra.core.rates import SCHEDULES, RateSchedule
-from fedra.errors import ConfigError, FedraError, nearest
+from fedra.data import DATASETS
+from fedra.data.partition import PARTITIONS
+from fedra.errors import ConfigError, nearest
 from fedra.losses import LOSSES
 from fedra.losses.angular_loss import AngularLoss
-from fedra.registry import Field, checked, class_fields, fields
+from fedra.models import MODELS
+from fedra.registry import Field, Registry, checked, class_fields, fields
+from fedra.runners import RUNNERS
+from fedra.trust import is_import
+
+REGISTRIES: dict[str, Registry] = {
+    "data": DATASETS,
+    "public": DATASETS,
+    "partition": PARTITIONS,
+    "model": MODELS,
+    "algorithm": ALGORITHMS,
+    "runner": RUNNERS,
+}
+"""The sections that have a name, and what the name stands for."""
 
 NAMED_PART = "a part is given by its name, such as { name = 'proximal', mu = 0.1 }"
 NAMED_SCHEDULE = "a schedule is given by its name, such as { name = 'cosine', warmup = 5 }"
@@ -45,35 +61,13 @@ def written_schedule(value: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
-    owner = f"the algorithm '{name}'"
-    recipe = _recipe(name)
-    given = checked(owner, fields(recipe), settings, _to_part)
-    try:
-        result = recipe(**given)
-    except FedraError:
-        raise
-    except Exception as error:  # somebody's own recipe: any fault of it is theirs to put right
-        raise ConfigError(f"{owner} cannot be made ({type(error).__name__}: {error})") from error
+    given = checked(f"the algorithm '{name}'", fields(ALGORITHMS[name]), settings, _to_part)
+    result = ALGORITHMS.call(name, {}, given)
     if not isinstance(result, Algorithm):
-        raise ConfigError(f"{owner} returned a {type(result).__name__}: it must return a fedra Algorithm")
-    return result
-
-
-def _recipe(name: str) -> Callable[..., Any]:
-    return _import(name) if ":" in name else ALGORITHMS[name]
-
-
-def _import(path: str) -> Callable[..., Any]:
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # a module of the user's own may fail in any way while it is imported
         raise ConfigError(
-            f"the algorithm '{path}' cannot be imported ({error}): mend it, or put its folder on PYTHONPATH"
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"'{path}' is no function: name a function that returns an Algorithm")
-    return found  # type: ignore[no-any-return]
+            f"the algorithm '{name}' returned a {type(result).__name__}: it must return a fedra Algorithm"
+        )
+    return result
 
 
 def _to_part(field: Field, value: Any) -> Any:
@@ -95,11 +89,12 @@ def _named(value: str | Mapping[str, Any], where: str) -> Part | Algorithm:
     """The part or algorithm of that name."""
     name = _name(value, where)
     settings = _settings(value)
-    if name in ALGORITHMS or ":" in name:
+    if name in ALGORITHMS or is_import(name):
         return _algorithm(name, settings)
-    if name not in KNOWN:
-        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*KNOWN, *ALGORITHMS])}")
-    kind = KNOWN[name]
+    known = known_parts()
+    if name not in known:
+        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*known, *ALGORITHMS])}")
+    kind = known[name]
     return kind(**checked(f"the part '{name}'", class_fields(kind), settings, _to_part))
 
 
@@ -145,7 +140,7 @@ def _settings(value: str | Mapping[str, Any]) -> dict[str, Any]:
 def written_out(section: sections.AlgorithmSection) -> dict[str, Any]:
     """The [algorithm] section with every default of its recipe and of all parts, so that defaults may change later."""
     plus = [_full(extra) for extra in section.plus]
-    return {"name": section.name, "plus": plus, **with_defaults(_recipe(section.name), section.settings)}
+    return {"name": section.name, "plus": plus, **with_defaults(ALGORITHMS[section.name], section.settings)}
 
 
 def with_defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,13 +148,19 @@ def with_defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> 
     known = fields(function)
     values = {name: field.default for name, field in known.items() if not field.required} | dict(settings)
     plain = {name: _written(_to_part(known[name], value)) for name, value in values.items()}
+    for name, value in plain.items():
+        if not isinstance(value, str | int | float | list | Mapping | date | time | None):
+            raise ConfigError(
+                f"the field '{name}' has the value {value!r}, which a configuration cannot record: use a number, a "
+                "text, a list or a table"
+            )
     return {name: value for name, value in plain.items() if value is not None}
 
 
 def _full(value: str | Mapping[str, Any]) -> dict[str, Any]:
     name, settings = _name(value, "algorithm.plus"), _settings(value)
-    if name in ALGORITHMS or ":" in name:
-        return {"name": name, **with_defaults(_recipe(name), settings)}
+    if name in ALGORITHMS or is_import(name):
+        return {"name": name, **with_defaults(ALGORITHMS[name], settings)}
     full: dict[str, Any] = _written(_named(value, "algorithm.plus"))
     return full
 
@@ -172,7 +173,7 @@ def _written(value: Any) -> Any:
         return {"name": next(name for name in LOSSES if LOSSES[name] is type(value))} | _fields_of(value)
     if isinstance(value, tuple):
         return [_written(item) for item in value]
-    return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

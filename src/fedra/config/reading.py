@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from fedra.config.overrides import override
+from fedra.config.overrides import apply_changes, parse_override
 from fedra.config.schema import Config
 from fedra.errors import ConfigError, nearest
 
@@ -26,8 +26,7 @@ def read(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
         table, where = copy.deepcopy(dict(source)), "the configuration"
     else:
         table, where = _load(source)
-    for word in overrides:
-        override(table, word)
+    apply_changes(table, [parse_override(word) for word in overrides])
     return _checked(table, where)
 
 

@@ -6,9 +6,11 @@ runner); everything else is listed here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from fedra.core.precision import PrecisionName
 
@@ -38,6 +40,16 @@ class NamedSection(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_a_name(cls, table: Any) -> Any:
+        """A bare name stands for a table with that name."""
+        if isinstance(table, str):
+            return {"name": table}
+        if not isinstance(table, Mapping | NamedSection):
+            raise PydanticCustomError("named_section", "give a name, or a table with a name and its fields")
+        return table
+
     @property
     def settings(self) -> dict[str, Any]:
         """The fields of what is named."""
@@ -47,7 +59,7 @@ class NamedSection(BaseModel):
 class DataSection(NamedSection):
     """Which data set, and how its batches are augmented; other keys are the loader's own fields."""
 
-    name: str = Field("digits", description="a name of `fedra list datasets`")
+    name: str = Field("digits", description="a name of `fedra list datasets`, or module:function for your own")
     augment: Literal["none", "paper"] | tuple[str, ...] = Field(
         "none", description="'paper' for what the set's papers use, or a list of crop, flip, cutout, reflect-crop"
     )
@@ -62,7 +74,7 @@ class PublicSection(NamedSection):
     Their training split is used, prepared as the clients' data are; other keys are the loader's own fields.
     """
 
-    name: str = Field(description="a name of `fedra list datasets`")
+    name: str = Field(description="a name of `fedra list datasets`, or module:function for your own")
 
 
 class PartitionSection(NamedSection):
@@ -80,6 +92,8 @@ class PartitionSection(NamedSection):
     @classmethod
     def _owners_stay_apart(cls, table: Any) -> Any:
         """Whoever asks for the owners that the data name must not get ten that were put together from them."""
+        if table == "natural":
+            return {"name": table, "clients": None}
         natural = isinstance(table, dict) and table.get("name") == "natural"
         return {"clients": None, **table} if natural else table
 
@@ -87,7 +101,12 @@ class PartitionSection(NamedSection):
 class ModelSection(NamedSection):
     """Which network; other keys are its own fields."""
 
-    name: str = Field("fedavg-cnn", description="a name of `fedra list models`")
+    name: str = Field("fedavg-cnn", description="a name of `fedra list models`, or module:function for your own")
+    head: str | None = Field(
+        None,
+        description="of your own network: the dotted name of the layer that makes the logits, such as 'fc'; without it "
+        "the layer whose output is the network's is taken; see docs/own-data.md",
+    )
     projection: int | None = Field(
         None, ge=1, description="width of a two-layer projection between body and head, as MOON's paper has it"
     )
@@ -154,6 +173,22 @@ class EvaluationSection(Section):
         100, ge=1, description="'clients': images of other clients' people that a client meets, drawn; 0 for all"
     )
     fpir: float = Field(0.001, gt=0, lt=1, description="'clients': the false positive rate at which TPIR is read")
+    metrics: tuple[str, ...] = Field(
+        ("accuracy",),
+        description="'classification': what is measured, of accuracy, balanced-accuracy, precision, recall, f1, "
+        "f1-macro, auroc, average-precision, log-loss, mcc, per-class, confusion",
+    )
+    best: str = Field("accuracy", description="the metric by which the summary's best round is chosen")
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="'classification': share of every client's examples that is held out, stratified by class and "
+        "drawn by partition.seed; rounds are then tested on it, and the test set is used once, at the end",
+    )
+    per_client: bool = Field(
+        False, description="'classification': also test the final model on every client's own mixture of classes"
+    )
 
 
 class FaultsSection(Section):
@@ -208,7 +243,10 @@ class SweepSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     seeds: int = Field(1, ge=1, description="how many seeds per point, from the configuration's own on")
-    metric: str = Field("final_accuracy", description="the share in summary.json that the table shows, in percent")
+    metric: str = Field(
+        "final_accuracy",
+        description="the figure in summary.json that is compared, such as final_auroc; shares are shown in percent",
+    )
 
     @property
     def grid(self) -> dict[str, Any]:
@@ -221,7 +259,7 @@ class Config(Section):
 
     seed: int = Field(0, ge=0, description="seeds initial weights, cohorts, batches and augmentation")
     rounds: int = Field(10, ge=1, description="communication rounds; in centralised training epochs")
-    device: str = Field("cpu", description="cpu, cuda, cuda:1, mps")
+    device: str = Field("cpu", description="where torch computes: cpu, cuda, cuda:1, mps")
     precision: PrecisionName = Field("float32", description="numbers of the model's passes; see docs/speed.md")
     compile: bool = Field(False, description="run the model's passes through torch.compile; see docs/speed.md")
     data: DataSection = DataSection()
@@ -241,3 +279,14 @@ class Config(Section):
     diagnostics: DiagnosticsSection = DiagnosticsSection()
     log: LogSection = LogSection()
     sweep: SweepSection | None = None
+
+
+SECTION_TYPES: dict[str, type[NamedSection]] = {
+    "data": DataSection,
+    "public": PublicSection,
+    "partition": PartitionSection,
+    "model": ModelSection,
+    "algorithm": AlgorithmSection,
+    "runner": RunnerSection,
+}
+"""The sections that have a name."""

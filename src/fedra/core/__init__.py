@@ -1,1 +1,14 @@
-"""The one loop of federated learning and the seams where algorithms differ. Read `round.py` first."""
+"""The theory: parts, algorithms, the client's program, the round. Nothing here knows a data set or a runner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedra.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedra.core.local_training import LocalTraining
+
+__all__ = ["LocalTraining"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"LocalTraining": "fedra.core.local_training"})

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.core.random import generator, shuffles
 from fedra.core.transfer import brought
@@ -96,27 +97,6 @@ class KeptExamples(Examples):
         return found
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How often and in what portions a client goes over its data; `batch` None is all of it at once."""
-
-    epochs: int = 1
-    batch: int | None = 50
-    drop_last: bool = False
-
-    def portions(self, examples: int) -> list[tuple[int, int]]:
-        """Start and end of each batch of an epoch; with `drop_last` an incomplete one goes, unless it is the only."""
-        size = self.batch or examples
-        cuts = [(start, min(start + size, examples)) for start in range(0, examples, size)]
-        if self.drop_last and len(cuts) > 1 and cuts[-1][1] - cuts[-1][0] < size:
-            cuts.pop()
-        return cuts
-
-    def steps(self, examples: int) -> int:
-        """The number of local steps of a client with that many examples."""
-        return self.epochs * len(self.portions(examples))
-
-
 def refuse_empty(client: int, examples: int) -> None:
     """A client without examples cannot take part."""
     if examples == 0:
@@ -145,7 +125,7 @@ class LocalData:
         self,
         examples: Examples,
         model: Model,
-        schedule: Schedule,
+        local: LocalTraining,
         classes: int,
         seed: int,
         round: int,
@@ -155,7 +135,7 @@ class LocalData:
         refuse_labels(client, examples.targets, classes)
         self._examples = examples
         self._model = model
-        self._schedule = schedule
+        self._local = local
         self.where = (seed, round, client)
         self.targets = brought(examples.targets, model.device)
         self.label_counts = brought(torch.bincount(examples.targets, minlength=classes), model.device)
@@ -170,11 +150,11 @@ class LocalData:
     def __iter__(self) -> Iterator[Batch]:
         seed, round, client = self.where
         augment = generator(seed, "augment", round, client)
-        orders = torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._schedule.epochs))
+        orders = torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._local.epochs))
         for epoch, order in enumerate(orders):
             rows = brought(order, self._model.device)
             own = rows if self._raw.device == rows.device else order
-            for start, end in self._schedule.portions(len(self)):
+            for start, end in self._local.portions(len(self)):
                 yield replace(self._batch(rows[start:end], own[start:end], augment), epoch=epoch)
 
     def _batch(self, rows: Tensor, own: Tensor, augment: torch.Generator) -> Batch:

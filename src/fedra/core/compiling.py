@@ -56,6 +56,10 @@ def compiled(function: Pass) -> Pass:
     # A pool of compiling processes would not outlive the fork that makes a worker, which then waits for it for ever.
     importlib.import_module("torch._inductor.config").compile_threads = 1  # type: ignore[attr-defined]
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
+    # Python 3.13.0 makes the checks before a compiled pass slower. Torch warns of it in the midst of compiling, where
+    # a filter that turns warnings into errors would fail the pass.
+    if hasattr(torch._dynamo.config, "issue_3_13_0_warning"):
+        torch._dynamo.config.issue_3_13_0_warning = False
     result: Pass = torch.compile(function, options={"fallback_random": True})
     return result
 

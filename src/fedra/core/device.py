@@ -8,11 +8,16 @@ from fedra.errors import ConfigError
 
 
 def build_device(name: str) -> torch.device:
-    """The device of that name, if it is there."""
+    """The device of that name, if torch can compute on it here."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"the device '{name}' cannot be used here ({reason}): set device = 'cpu'") from None
+    except Exception:  # torch answers for each kind in its own way, in up to 1,400 characters
+        found = ", ".join(_found())
+        raise ConfigError(f"the device '{name}' cannot be used here: choose one that torch finds ({found})") from None
     return device
+
+
+def _found() -> list[str]:
+    names = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return [*names, "mps"] if torch.backends.mps.is_available() else names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import StepDraws
 from fedra.core.model import Model
-from fedra.core.part import Part
 from fedra.core.random import generator
 from fedra.core.tree import Tree
 from fedra.errors import ConfigError
@@ -17,14 +17,13 @@ class Draws:
     def __init__(self, algorithm: Algorithm, model: Model, seed: int, round: int, client: int) -> None:
         self._model = model
         self._streams = [
-            (part, generator(seed, f"draw {name}", round, client))
-            for name, part in algorithm.parts().items()
-            if type(part).draw is not Part.draw
+            (name, part, generator(seed, f"draw {name}", round, client))
+            for name, part in algorithm.able(StepDraws).items()
         ]
 
     def step(self, examples: int) -> Tree:
         """The next step's numbers for a batch of so many examples, on the model's device and of its type."""
-        found = {part.name: part.draw(examples, stream) for part, stream in self._streams}
+        found = {name: part.draw(examples, stream) for name, part, stream in self._streams}
         for path, value in tree.flatten(found).items():
             if not value.dim() or len(value) != examples:
                 raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,11 +19,17 @@ EVALUATION_BATCH = 250
 
 @dataclass(frozen=True)
 class Counts:
-    """Examples and right answers per class, and the sum of the losses, in float64 on the CPU."""
+    """Examples and right answers per class, and the sum of the losses, in float64 on the CPU.
+
+    `predicted` is how often each class was the answer. `logits` (N, C) are there where the job keeps scores: metrics
+    that rank or weigh answers need all of them, in the order of the test set.
+    """
 
     examples: Tensor
     correct: Tensor
     loss: float
+    predicted: Tensor | None = None
+    logits: Tensor | None = None
 
     @property
     def accuracy(self) -> float:
@@ -38,14 +45,26 @@ class Counts:
         """The accuracy of each class; NaN for a class without examples."""
         return self.correct / self.examples
 
+    @property
+    def only_answer(self) -> int | None:
+        """The class that the model predicts for every example, where the examples are of several classes."""
+        if self.predicted is None or int((self.examples > 0).sum()) < 2:
+            return None
+        answers = self.predicted.nonzero().flatten().tolist()
+        return int(answers[0]) if len(answers) == 1 else None
+
     @staticmethod
     def total(parts: Iterable[Counts]) -> Counts:
         """The sum of several counts, in their order."""
         parts = list(parts)
+        predicted = [part.predicted for part in parts if part.predicted is not None]
+        logits = [part.logits for part in parts if part.logits is not None]
         return Counts(
             torch.stack([part.examples for part in parts]).sum(dim=0),
             torch.stack([part.correct for part in parts]).sum(dim=0),
             sum(part.loss for part in parts),
+            torch.stack(predicted).sum(dim=0) if predicted else None,
+            torch.cat(logits) if logits else None,
         )
 
 
@@ -54,38 +73,58 @@ def portions(examples: int) -> list[tuple[int, int]]:
     return [(start, min(start + EVALUATION_BATCH, examples)) for start in range(0, examples, EVALUATION_BATCH)]
 
 
-def evaluate(model: Model, weights: Weights, test: Examples, classes: int) -> Counts:
-    """Right answers on a whole test set, batch by batch in this process."""
+def evaluate(model: Model, weights: Weights, test: Examples, classes: int, scores: bool = False) -> Counts:
+    """Right answers on a whole test set, batch by batch in this process; with `scores`, the logits too."""
     arranged = Weights(model.arrange(weights.params), model.arrange(weights.buffers))
-    return Counts.total(count(model, arranged, test, classes, portions(len(test))))
+    return Counts.total(count(model, arranged, test, classes, portions(len(test)), scores))
 
 
 @torch.no_grad()
 def count(
-    model: Model, weights: Weights, test: Examples, classes: int, cuts: Sequence[tuple[int, int]]
+    model: Model,
+    weights: Weights,
+    test: Examples,
+    classes: int,
+    cuts: Sequence[tuple[int, int]],
+    scores: bool = False,
 ) -> list[Counts]:
     """Right answers and losses on the examples from start to end of each cut, in evaluation mode.
 
-    All passes are begun before anybody waits for the first: two looks at the device for all.
+    All passes are begun before anybody waits for the first: two looks at the device for all, and one for scores.
     """
-    answers = [_answer(model, weights, test, start, end) for start, end in cuts]
-    losses = torch.stack([loss for _, loss in answers]).tolist()
-    right = torch.split(torch.cat([right for right, _ in answers]).cpu(), [end - start for start, end in cuts])
+    answers = [_answer(model, weights, test, start, end, scores) for start, end in cuts]
+    sizes = [end - start for start, end in cuts]
+    losses = torch.stack([answer.loss for answer in answers]).tolist()
+    said = torch.split(torch.cat([answer.said for answer in answers]).cpu(), sizes)
     labels = [test.targets[start:end].cpu() for start, end in cuts]
+    kept = [answer.logits for answer in answers if answer.logits is not None]
+    logits = torch.split(torch.cat(kept).cpu(), sizes) if kept else [None] * len(sizes)
     return [
-        Counts(
-            torch.bincount(of, minlength=classes).double(), torch.bincount(of[hits], minlength=classes).double(), loss
-        )
-        for of, hits, loss in zip(labels, right, losses, strict=True)
+        Counts(_histogram(of, classes), _histogram(of[guess == of], classes), loss, _histogram(guess, classes), outputs)
+        for of, guess, loss, outputs in zip(labels, said, losses, logits, strict=True)
     ]
 
 
-def _answer(model: Model, weights: Weights, test: Examples, start: int, end: int) -> tuple[Tensor, Tensor]:
-    """Which answers are right, and the sum of the losses, both still on the device."""
+def _histogram(labels: Tensor, classes: int) -> Tensor:
+    return torch.bincount(labels, minlength=classes).double()
+
+
+class _Answer(NamedTuple):
+    """What the model says of one batch, still on the device."""
+
+    said: Tensor
+    loss: Tensor
+    logits: Tensor | None
+
+
+def _answer(model: Model, weights: Weights, test: Examples, start: int, end: int, scores: bool) -> _Answer:
     inputs, targets = test.ready(model, start, end)
     logits = model.output(weights, inputs).logits
     precise = logits if logits.device.type == "mps" else logits.double()  # mps has no float64
-    return logits.argmax(dim=1) == targets, F.cross_entropy(precise, targets, reduction="sum")
+    loss = F.cross_entropy(precise, targets, reduction="sum")
+    # A half-precision tensor could not travel between processes; float32 holds it exactly.
+    kept = (logits if logits.dtype == torch.float64 else logits.float()) if scores else None
+    return _Answer(logits.argmax(dim=1), loss, kept)
 
 
 def nobody(count: int) -> None:

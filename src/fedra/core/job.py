@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Examples, LocalData, Schedule
+from fedra.core.batches import Examples, LocalData
+from fedra.core.capabilities import OwnParams, Sizes
+from fedra.core.data_rule import Public, Supply
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
-from fedra.core.optimizer import Adam, Optimizer, Sgd
+from fedra.core.optimizer import Optimizer
 from fedra.core.ownership import Owners
-from fedra.core.part import CLASSES, Part
-from fedra.core.public import Public, joined
+from fedra.core.program import ClientProgram
 from fedra.core.random import generator, key, scoped_seed
-from fedra.core.rates import RateSchedule, constant
-from fedra.core.round import client_update, with_own
+from fedra.core.round import client_update
+from fedra.core.sharing import CLASSES
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
-from fedra.errors import ConfigError, RunError, nearest
+from fedra.errors import RunError
 
 
 class Clients(Protocol):
@@ -46,30 +49,7 @@ class Clients(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a client trains: the optimiser, its rate at progress t (lr lr_decay^t rate(t)), and the passes over its
-    data. `rounds` is how long the run goes on.
-    """
-
-    schedule: Schedule = field(default_factory=Schedule)
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.01
-    lr_decay: float = 1.0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    rate: RateSchedule = constant
-    rounds: int = 1
-
-    def at(self, progress: float) -> Optimizer:
-        """The optimiser at the start of a round or, in centralised training, somewhere within it."""
-        lr = self.lr * self.lr_decay**progress * self.rate(progress, self.rounds)
-        if self.optimizer == "adam":
-            return Adam(lr, self.weight_decay)
-        return Sgd(lr, self.momentum, self.weight_decay)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A run without its runner."""
 
@@ -82,13 +62,20 @@ class Job:
     test: Examples | None = None
     owners: Owners | None = None
     public: Public | None = None
+    validation: Examples | None = None
+    keep_scores: bool = False  # whether a test hands back every example's logits: metrics such as AUROC need them
+
+    @property
+    def judged(self) -> Examples | None:
+        """The examples that rounds are tested on: the validation examples where there are any, else the test set."""
+        return self.test if self.validation is None else self.validation
 
     @cached_property
     def population(self) -> Population:
         """All clients and all their examples."""
         count = len(self.clients)
         examples = sum(self.clients.size(client) for client in range(count))
-        return Population(count, examples, self.owners, self.seed)
+        return Population(clients=count, examples=examples, owners=self.owners, seed=self.seed)
 
     @cached_property
     def owned(self) -> tuple[str, ...]:
@@ -103,13 +90,43 @@ class Job:
         """How many labels the client's examples may have: its classes, and behind them the public ones."""
         return self.classes_of(client) + (0 if self.public is None else self.public.classes)
 
-    def examples_of(self, client: int, origin: Weights, memory: Tree) -> Examples:
-        """What the client trains on in a round: its own, and the public ones that it chooses by what it received."""
+    def program(
+        self,
+        round: int,
+        origin: Weights,
+        received: Tree,
+        names: Iterable[str] | None = None,
+        *,
+        optimizer: Optimizer | None = None,
+        functional: bool = False,
+    ) -> ClientProgram:
+        """What clients do in a round; `names` are the parameters that a client has, by default those of `origin`."""
+        arranged = Weights(self.model.arrange(origin.params), self.model.arrange(origin.buffers))
+        return ClientProgram(
+            algorithm=self.algorithm,
+            model=self.model,
+            optimizer=optimizer or self.local.at(round),
+            origin=arranged,
+            received=self.model.arrange_tree(received),
+            trained=self.algorithm.sharing.trained(origin.params if names is None else names),
+            population=self.population,
+            functional=functional,
+        )
+
+    def examples_of(self, client: int, program: ClientProgram, memory: Tree) -> Examples:
+        """What the client trains on in a round, given what it received and remembers."""
         own = self.clients[client]
         if self.public is None:
             return own
-        received = with_own(origin, memory.get(self.algorithm.sharing.name, {}))
-        return joined(own, self.public, self.algorithm, self.model, received, self.classes_of(client))
+        received = self.algorithm.sharing.received(program.origin, memory)
+        supply = Supply(
+            own=own, public=self.public, classes=self.classes_of(client), model=self.model, received=received
+        )
+        return self.algorithm.data.examples(supply)
+
+    def common(self, weights: Weights) -> Weights:
+        """What all clients receive of the server's weights."""
+        return self.algorithm.sharing.common(weights)
 
     def remembered(self, client: int, weights: Weights, memory: Tree) -> Tree:
         """What a client begins a round with beside what all receive: its memory, and the rows of its classes."""
@@ -125,53 +142,48 @@ class Job:
         classes = torch.stack([self.owners.holdings[client] for client in clients])
         return replace(uploads, extras={**uploads.extras, name: {**uploads.extras[name], CLASSES: classes}})
 
+    def bytes_down(self, weights: Weights, received: Tree, clients: Sequence[int]) -> int:
+        """The bytes that travel to these clients: what all receive, and the rows of each one's classes."""
+        sharing = self.algorithm.sharing
+        common = sum(map(tree.size_in_bytes, (*sharing.travelling(weights), received))) * len(clients)
+        if self.owners is None:
+            return common
+        rows = {name: value for name, value in weights.params.items() if sharing.is_returned(name)}
+        return common + tree.size_in_bytes(rows) // self.classes * sum(map(self.classes_of, clients))
+
     def initial(self) -> Weights:
         """Where training starts: the module's own weights, and the parameters that parts bring along."""
         weights = self.model.weights()
-        parts = self.algorithm.parts()
-        for name, part in parts.items():
-            weights = Weights(part.init_weights(weights.params, generator(self.seed, f"{name} start")), weights.buffers)
-        if any(type(part).init_params is not Part.init_params for part in parts.values()):
-            weights = self._with_brought(weights, parts)
-        self._check_sharing(weights)
+        for rule in self.algorithm.start:
+            draw = generator(self.seed, f"{rule.name} start")
+            weights = Weights(rule.init_weights(weights.params, draw), weights.buffers)
+        if self.algorithm.able(OwnParams):
+            weights = self._with_brought(weights)
+        classes = None if self.owners is None else self.classes
+        self.algorithm.sharing.check_parameters(weights.params, self.model.names, classes)
         return weights
 
-    def _with_brought(self, weights: Weights, parts: Mapping[str, Part]) -> Weights:
+    def _with_brought(self, weights: Weights) -> Weights:
         """The weights and the parameters that parts bring along."""
         some = self.clients[0]
         ready = self.model.ready(some.transform.prepare(some.inputs[:2].to(self.model.device)))
         with torch.no_grad():
             features = self.model.output(weights, ready).features.shape[1]
+        sizes = Sizes(features, self.classes, 0 if self.public is None else self.public.classes)
         brought: Params = {}
-        for name, part in parts.items():
-            own = part.init_params(features, self.classes, generator(self.seed, name))
-            if self.public is not None:
-                own = own | part.init_public(features, self.public.classes, generator(self.seed, f"{name} public"))
+        for name, part in self.algorithm.able(OwnParams).items():
+            own = part.init_params(sizes, generator(self.seed, name))
             brought |= {f"{name}.{n}": value.to(self.model.device, self.model.dtype) for n, value in own.items()}
         return Weights({**weights.params, **brought}, weights.buffers)
-
-    def _check_sharing(self, weights: Weights) -> None:
-        sharing = self.algorithm.sharing
-        for prefix in (*sharing.private, *sharing.frozen, *sharing.owned):
-            if not any(name.startswith(prefix) for name in weights.params):
-                layers = {name.rpartition(".")[0] + "." for name in weights.params} | {"body.", "head."}
-                raise ConfigError(f"no parameter of the model begins with '{prefix}': {nearest(prefix, layers)}")
-        if all(sharing.is_frozen(name) for name in self.model.names):
-            raise ConfigError("every parameter of the model is frozen, so nothing would be trained: freeze less")
-        for name, value in weights.params.items():
-            if sharing.is_owned(name) and (self.owners is None or len(value) != self.classes):
-                raise ConfigError(
-                    f"the parameter '{name}' of shape {tuple(value.shape)} has no row for each of {self.classes} "
-                    "classes, so that its rows cannot belong to clients: own 'head.' alone"
-                )
 
     def tensors(self) -> Iterable[Tensor]:
         """All data of the job."""
         yield from self.clients.tensors()
         if self.public is not None:
             yield from (self.public.examples.inputs, self.public.examples.targets)
-        if self.test is not None:
-            yield from (self.test.inputs, self.test.targets)
+        for held_out in (self.test, self.validation):
+            if held_out is not None:
+                yield from (held_out.inputs, held_out.targets)
 
 
 def run_client(
@@ -183,16 +195,18 @@ def run_client(
     memory: Tree,
     optimizer: Optimizer | None = None,
 ) -> tuple[Tree, Upload]:
-    """Train one client in one round, with the round's optimiser or another.
+    """Train one client in one round, with the round's optimizer or another.
 
     The result depends on nothing but the arguments and the threads in use.
     """
     try:
-        examples, labels = job.examples_of(client, origin, memory), job.labels_of(client)
-        data = LocalData(examples, job.model, job.local.schedule, labels, job.seed, round, client)
+        memory = job.model.arrange_tree(memory)
+        names = job.algorithm.sharing.received(origin, memory).params
+        program = job.program(round, origin, received, names, optimizer=optimizer)
+        examples, labels = job.examples_of(client, program, memory), job.labels_of(client)
+        data = LocalData(examples, job.model, job.local, labels, job.seed, round, client)
         with scoped_seed(key(job.seed, "layers", round, client)):
-            rule = optimizer or job.local.at(round)
-            return client_update(job.algorithm, job.model, rule, origin, received, memory, data, job.population)
+            return client_update(program, memory, data)
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             error.add_note(f"in round {round + 1}, client {client}")

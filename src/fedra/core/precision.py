@@ -32,7 +32,7 @@ class Precision:
     @classmethod
     def of(cls, module: nn.Module) -> Precision:
         """As the module is."""
-        own = next(module.parameters()).dtype
+        own = next(module.parameters(), torch.zeros(0)).dtype
         return cls(own, own)
 
     @property

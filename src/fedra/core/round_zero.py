@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import torch
 
+from fedra.core.capabilities import AsksClients
 from fedra.core.evaluate import embed, nobody
 from fedra.core.job import Job
 from fedra.core.model import Weights
-from fedra.core.part import CLASSES, Part
+from fedra.core.sharing import CLASSES
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 
@@ -24,7 +25,7 @@ from fedra.core.view import Server
 def round_zero(job: Job, weights: Weights, done: Callable[[int], None] = nobody) -> Weights:
     """The start as the clients' examples, and the public ones, would have it; `done` is told of examples looked at."""
     arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-    if asking := _overriding(job, "first_rows"):
+    if asking := _asking(job):
         assert job.owners is not None, "rows that clients give belong to classes"
         told: Tree = {}
         for client, classes in enumerate(job.owners.holdings):
@@ -34,23 +35,21 @@ def round_zero(job: Job, weights: Weights, done: Callable[[int], None] = nobody)
             for part in asking:
                 rows |= part.first_rows(features, own.targets, len(classes))
             told[str(client)] = rows
-        server = Server(weights, {})
+        server = Server(weights=weights, memory={})
         weights = job.algorithm.sharing.finish_round(server, server, told, job.population).weights
     if job.public is not None:
         features = embed(job.model, arranged, job.public.examples, done)
-        for part in _overriding(job, "first_public"):
-            rows = part.first_public(features, job.public.examples.targets, job.public.classes)
-            weights = Weights(
-                weights.params | {n: value.to(weights.params[n]) for n, value in rows.items()}, weights.buffers
-            )
+        rows = job.algorithm.data.first_public(features, job.public.examples.targets, job.public.classes)
+        known = {name: value.to(weights.params[name]) for name, value in rows.items()}
+        weights = Weights(weights.params | known, weights.buffers)
     return weights
 
 
 def looked_at(job: Job) -> int:
     """How many examples round zero looks at."""
-    own = job.population.examples if _overriding(job, "first_rows") else 0
+    own = job.population.examples if _asking(job) else 0
     return own + (0 if job.public is None else len(job.public.examples))
 
 
-def _overriding(job: Job, hook: str) -> list[Part]:
-    return [part for part in job.algorithm.parts().values() if getattr(type(part), hook) is not getattr(Part, hook)]
+def _asking(job: Job) -> list[AsksClients]:
+    return list(job.algorithm.able(AsksClients).values())

@@ -8,11 +8,12 @@ import torch
 
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import LocalData
+from fedra.core.capabilities import Teachers
 from fedra.core.model import Model, Output, Weights
 from fedra.core.view import Batch, Client
 from fedra.errors import ConfigError
 
-Teachers = dict[str, dict[str, Weights]]
+TeacherWeights = dict[str, dict[str, Weights]]
 """Frozen models by the part that asked, and by that part's own name for them."""
 
 Outputs = dict[str, dict[str, Output]]
@@ -22,10 +23,12 @@ LOOKUP_BATCH = 256
 """Examples per pass when a frozen model's outputs are computed ahead."""
 
 
-def teacher_weights(algorithm: Algorithm, client: Client) -> Teachers:
+def teacher_weights(algorithm: Algorithm, client: Client) -> TeacherWeights:
     """The frozen models that any part wants to hear."""
-    asked: Teachers = {}
+    asked: TeacherWeights = {}
     for part in algorithm.every_part():
+        if not isinstance(part, Teachers):
+            continue
         for name, weights in part.teachers(client).items():
             known = asked.setdefault(part.name, {}).setdefault(name, weights)
             if not _same(known, weights):
@@ -36,7 +39,7 @@ def teacher_weights(algorithm: Algorithm, client: Client) -> Teachers:
 
 
 @torch.no_grad()
-def look_up(model: Model, teachers: Teachers, data: LocalData) -> Outputs:
+def look_up(model: Model, teachers: TeacherWeights, data: LocalData) -> Outputs:
     """The teachers' outputs for all of the client's examples, once a round, where that is exact."""
     if data.prepared is None or not model.per_example:
         return {}
@@ -50,7 +53,7 @@ def look_up(model: Model, teachers: Teachers, data: LocalData) -> Outputs:
 
 
 @torch.no_grad()
-def teacher_outputs(model: Model, teachers: Teachers, known: Outputs, batch: Batch) -> Outputs:
+def teacher_outputs(model: Model, teachers: TeacherWeights, known: Outputs, batch: Batch) -> Outputs:
     """The teachers' outputs on one batch: looked up by row, or computed."""
     index = batch.index
     if known and index is not None:
@@ -61,7 +64,7 @@ def teacher_outputs(model: Model, teachers: Teachers, known: Outputs, batch: Bat
     return _heard(teachers, lambda weights: model.output(weights, batch.inputs))
 
 
-def _heard(teachers: Teachers, speak: Callable[[Weights], Output]) -> Outputs:
+def _heard(teachers: TeacherWeights, speak: Callable[[Weights], Output]) -> Outputs:
     """Every teacher's output; one that several parts asked for, such as the received model, speaks once."""
     said: dict[int, Output] = {}
     for named in teachers.values():

@@ -14,7 +14,7 @@ from fedra.core.tree import Params, Tree
 from fedra.core.view import Upload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Uploads:
     """Uploads side by side: every tensor has the clients in front, every number is given once per client.
 
@@ -34,14 +34,14 @@ class Uploads:
     def of(cls, upload: Upload) -> Uploads:
         """A stack of one."""
         return cls(
-            tree.each(upload.delta, _alone),
-            tree.each(upload.buffers, _alone),
-            [upload.examples],
-            [upload.steps],
-            [upload.effective_steps],
-            tree.each(upload.extras, _alone),
-            {name: [value] for name, value in upload.figures.items()},
-            [upload.broken_step],
+            delta=tree.each(upload.delta, alone),
+            buffers=tree.each(upload.buffers, alone),
+            examples=[upload.examples],
+            steps=[upload.steps],
+            effective_steps=[upload.effective_steps],
+            extras=tree.each(upload.extras, alone),
+            figures={name: [value] for name, value in upload.figures.items()},
+            broken_step=[upload.broken_step],
         )
 
     def __len__(self) -> int:
@@ -49,14 +49,14 @@ class Uploads:
 
     def __getitem__(self, place: int) -> Upload:
         return Upload(
-            tree.each(self.delta, lambda value: value[place]),
-            tree.each(self.buffers, lambda value: value[place]),
-            self.examples[place],
-            self.steps[place],
-            self.effective_steps[place],
-            tree.each(self.extras, lambda value: value[place]),
-            {name: values[place] for name, values in self.figures.items()},
-            self.broken_step[place],
+            delta=tree.each(self.delta, lambda value: value[place]),
+            buffers=tree.each(self.buffers, lambda value: value[place]),
+            examples=self.examples[place],
+            steps=self.steps[place],
+            effective_steps=self.effective_steps[place],
+            extras=tree.each(self.extras, lambda value: value[place]),
+            figures={name: values[place] for name, values in self.figures.items()},
+            broken_step=self.broken_step[place],
         )
 
     def __iter__(self) -> Iterator[Upload]:
@@ -72,14 +72,14 @@ class Uploads:
             return value[rows.to(value.device)]
 
         return Uploads(
-            tree.each(self.delta, chosen),
-            tree.each(self.buffers, chosen),
-            [self.examples[place] for place in places],
-            [self.steps[place] for place in places],
-            [self.effective_steps[place] for place in places],
-            tree.each(self.extras, chosen),
-            {name: [values[place] for place in places] for name, values in self.figures.items()},
-            [self.broken_step[place] for place in places],
+            delta=tree.each(self.delta, chosen),
+            buffers=tree.each(self.buffers, chosen),
+            examples=[self.examples[place] for place in places],
+            steps=[self.steps[place] for place in places],
+            effective_steps=[self.effective_steps[place] for place in places],
+            extras=tree.each(self.extras, chosen),
+            figures={name: [values[place] for place in places] for name, values in self.figures.items()},
+            broken_step=[self.broken_step[place] for place in places],
         )
 
     @cached_property
@@ -101,5 +101,6 @@ class Uploads:
         return sum(map(tree.size_in_bytes, (self.delta, self.buffers, self.extras))) // len(self)
 
 
-def _alone(value: Tensor) -> Tensor:
+def alone(value: Tensor) -> Tensor:
+    """A stack of one."""
     return value.unsqueeze(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class Batch:
 
     `index` is None when the inputs were drawn at random (augmented), so that nothing may be looked up by row.
     `mask` is 1 for an example and 0 for padding; None where there is no padding. `drawn` holds what parts drew at
-    random for this step (`Part.draw`), under their names. `epoch` counts the client's passes over its data, from 0;
+    random for this step (`StepDraws`), under their names. `epoch` counts the client's passes over its data, from 0;
     it is a tensor in a stack of clients: do not branch on it.
     """
 
@@ -44,7 +44,7 @@ class Batch:
         return (values * self.mask).sum() / self.mask.sum().clamp(min=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Population:
     """All clients of the federation, sampled or not; `owners` where classes belong to clients, `seed` the server's."""
 
@@ -54,7 +54,7 @@ class Population:
     seed: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Client:
     """What stays the same for a client during a round.
 
@@ -86,7 +86,7 @@ class Trace:
     held: dict[str, bool | Tensor] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class View:
     """One local step as its parts see it: the batch, the client, the teachers' outputs, and gradients on demand.
 
@@ -204,7 +204,7 @@ class View:
     def _losses(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
         """The value of every term."""
         output = self._output(params, head_only)
-        return torch.stack([term.loss(output, params, self) for term in terms])
+        return torch.stack([_scalar(term, term.loss(output, params, self)) for term in terms])
 
     def _record(self, terms: Sequence[Term], losses: Tensor) -> None:
         """The training loss, and each term's share of it: what is no number counts as infinite, so that a mean shows
@@ -240,7 +240,18 @@ class View:
         return Output(features, logits)
 
 
-@dataclass(frozen=True)
+def _scalar(term: Term, loss: Any) -> Tensor:
+    """A term's loss, or a sentence about a loss that is no number."""
+    if not isinstance(loss, Tensor) or loss.dim():
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ConfigError(
+            f"loss of the part '{term.name}' must return one number, a tensor of shape (), got {got}: take the mean of "
+            "a value for each example by view.batch.mean"
+        )
+    return loss
+
+
+@dataclass(frozen=True, kw_only=True)
 class Local:
     """A client after its local steps; `carried` is what parts handed on at the last one, under their names."""
 
@@ -261,7 +272,7 @@ class Local:
         return {name: value for name, value in self.delta.items() if name not in private}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Upload:
     """What a client sends: the change of the shared parameters, its buffers, extras of parts, and figures.
 
@@ -279,7 +290,7 @@ class Upload:
     broken_step: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Server:
     """The global model and what parts keep on the server, under their names."""
 

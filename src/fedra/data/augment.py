@@ -107,7 +107,17 @@ class Normalise:
 
 @dataclass(frozen=True)
 class Transform:
-    """From raw inputs to the floats a model sees: `prepare` for evaluation, `batch` for training."""
+    """From raw inputs to the floats a model sees: `prepare` for evaluation, `batch` for training.
+
+    Args:
+        mean: Subtracted per channel, on the 0..1 scale for bytes.
+        std: Divided by after that.
+        augment: Random operations on training batches, in order.
+
+    Example:
+        >>> Transform((0.5,), (0.5,)).prepare(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)).max()
+        tensor(1.)
+    """
 
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -162,7 +172,20 @@ def cutout() -> Cutout:
 
 
 def transform_for(dataset: Dataset, augment: str | Sequence[str] = "paper") -> Transform:
-    """How to see `dataset`: `augment` is "none", "paper" (the set's own operations) or a list of names."""
+    """How batches see a data set.
+
+    Args:
+        dataset: The data set.
+        augment: "none", "paper" for the operations that the set's papers train with, or a list of names.
+
+    Returns:
+        The transform from raw inputs to floats.
+
+    Example:
+        >>> from fedra.data import load
+        >>> transform_for(load("digits"), ["flip"]).deterministic
+        False
+    """
     if augment == "none":
         names: tuple[str, ...] = ()
     elif augment == "paper":

@@ -9,7 +9,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Split:
-    """`inputs` uint8 (N, C, H, W) for images, or float (N, ...); `targets` int64 (N,)."""
+    """Examples and their labels.
+
+    Args:
+        inputs: uint8 (N, C, H, W) for images, or float (N, ...).
+        targets: int64 (N,), the number of each example's class.
+
+    Example:
+        >>> import torch
+        >>> len(Split(torch.zeros(5, 3), torch.zeros(5, dtype=torch.int64)))
+        5
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -22,8 +32,17 @@ class Split:
 class Pairs:
     """Pairs of test examples to be told apart: do the rows `first[i]` and `second[i]` show the same person?
 
-    `first` and `second` are int64 (P,), `same` is bool (P,), `folds` int64 (P,) in rising order: the fold of each pair
-    where a threshold is chosen on the other folds.
+    Args:
+        first: Rows of the test split, int64 (P,).
+        second: The rows they are compared with, int64 (P,).
+        same: Whether both show the same person, bool (P,).
+        folds: The fold of each pair, int64 (P,) in rising order; a fold's threshold is chosen on the others.
+
+    Example:
+        >>> import torch
+        >>> one = torch.tensor([0])
+        >>> len(Pairs(one, one + 1, torch.tensor([True]), one))
+        1
     """
 
     first: Tensor
@@ -37,12 +56,27 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test split, the names of the classes, and the constants that normalise the inputs.
+    """A training and a test split, and how to look at them.
 
-    `mean` and `std` are per channel on the 0..1 scale; None leaves float inputs as they are.
-    `augment` names the batch operations its papers train with; `groups` is the natural owner of each
-    training example (a writer, a hospital, a folder), where the set has one. Test targets from the number of classes on
-    are strangers: people whom training never sees, for `pairs` to compare.
+    Args:
+        name: What messages call the data set.
+        train: The training examples.
+        test: The test examples. Targets from the number of classes on are unseen identities: people whom training
+            never sees, for `pairs` to compare.
+        classes: The names of the classes.
+        mean: Subtracted per channel, on the 0..1 scale for bytes; None leaves inputs as they are.
+        std: Divided by after that.
+        augment: The batch operations that the set's papers train with.
+        groups: The natural owner of each training example (a writer, a hospital, a folder), where the set has one.
+        notes: What a report says about the data.
+        pairs: Pairs of test examples for verification.
+        group_names: The names of the groups, where the set knows them.
+
+    Example:
+        >>> import torch
+        >>> split = Split(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]))
+        >>> Dataset("two", split, split, ("no", "yes"), mean=(0.5,), std=(0.5,)).shape
+        (1, 8, 8)
     """
 
     name: str
@@ -55,6 +89,7 @@ class Dataset:
     groups: Tensor | None = None
     notes: dict[str, str] = field(default_factory=dict)
     pairs: Pairs | None = None
+    group_names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

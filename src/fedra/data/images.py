@@ -47,15 +47,15 @@ def list_images(base: Path, *, groups: bool = False) -> Listing:
     return Listing(paths, classes, owners)
 
 
-def under(root: Path, folder: str) -> Path:
-    """A folder by its whole path, or under the data root."""
-    given = Path(folder).expanduser()
-    if not (root / given).exists() and given.exists():
+def under(root: Path, given: str) -> Path:
+    """A file or folder by its whole path, or relative to the data root or the current folder."""
+    path = Path(given).expanduser()
+    here, there = path.absolute(), root / path
+    if here.exists() and there.exists() and not here.samefile(there):
         raise DataError(
-            f"there is no folder {root / given}: a relative path begins at the data root, so write the whole one, "
-            f"{given.resolve()}"
+            f"'{given}' is both {there} (under the data root) and {here} (in the current folder): write the whole path"
         )
-    return root / given
+    return here if here.exists() else there
 
 
 def indices(names: Sequence[str], known: Sequence[str]) -> Tensor:

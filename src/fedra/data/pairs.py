@@ -22,7 +22,19 @@ def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pa
     """Balanced pairs of examples by the person each shows, none twice, in ten folds.
 
     Genuine pairs are uniform over all pairs of one person's examples, impostors over all pairs of two people's.
-    Without a count there are 6,000, or as many as the rarer kind allows.
+
+    Args:
+        people: The person of each example, whole numbers (N,).
+        count: How many pairs; 6,000 unless given, or as many as the rarer kind allows.
+        seed: Seeds the draw.
+
+    Returns:
+        The pairs, half of them genuine.
+
+    Example:
+        >>> import torch
+        >>> len(draw_pairs(torch.arange(20) // 4, 10))
+        10
     """
     labels = people.cpu().numpy()
     numbers = np.unique(labels, return_counts=True)[1].astype(np.int64)

@@ -1,1 +1,22 @@
-"""How good a model is for whom."""
+"""How good a model is and for whom: metrics of classifiers, and the results of protocols."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedra.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedra.evaluation.classifier_metrics import METRICS, Metric
+    from fedra.evaluation.results import ModelEvaluation, ProtocolResult
+
+__all__ = ["METRICS", "Metric", "ModelEvaluation", "ProtocolResult"]
+
+_HOMES = {
+    "METRICS": "fedra.evaluation.classifier_metrics",
+    "Metric": "fedra.evaluation.classifier_metrics",
+    "ModelEvaluation": "fedra.evaluation.results",
+    "ProtocolResult": "fedra.evaluation.results",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

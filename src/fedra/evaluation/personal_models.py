@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
 from fedra.core.evaluate import portions
 from fedra.core.job import Job
 from fedra.core.model import Weights
-from fedra.core.personaliser import Answers, Personaliser
-from fedra.core.random import generator, key
-from fedra.core.round import broadcast, with_own
+from fedra.core.personalizer import Answers, Personalizer
+from fedra.core.random import generator
+from fedra.core.round import broadcast
+from fedra.core.sharing import with_own
 from fedra.core.tree import Tree
 from fedra.core.view import Server
-from fedra.data.partition import aligned_test
 from fedra.errors import DataError
+from fedra.evaluation.classifier_metrics import Metric, Probabilities
+from fedra.evaluation.client_tests import TESTED, ClientTests, aligned_rows, labels_of
+from fedra.evaluation.metrics import compute_metrics, mean_and_spread
 from fedra.runners.base import Runner, one_by_one
-
-TESTED = 1000
-"""The most examples a client's own test set has."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,17 @@ class PersonalModels:
     """Accuracies of the clients' own models and of the global model, on the same client-aligned test sets.
 
     `ways` has them by what was tried: lengths of own training ("after_1"), shares of a mixture. `own` is the
-    personaliser's own way, after its longest training. A client whose own model is not finite, or does not answer with
-    numbers, is not among them: argmax would find it a class all the same.
+    personalizer's own way, after its longest training. A client whose own model is not finite, or does not answer with
+    numbers, is not among them: argmax would find it a class all the same. `metrics` beyond accuracy are measured on the
+    personalizer's own way, as `own_metrics`, and on the global model, by client and by the metric's key.
     """
 
     own: dict[int, float]
     shared: dict[int, float]
     ways: dict[str, dict[int, float]]
+    metrics: tuple[Metric, ...] = ()
+    own_metrics: dict[int, dict[str, Any]] = field(default_factory=dict)
+    shared_metrics: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def diverged(self) -> list[int]:
@@ -49,40 +53,27 @@ class PersonalModels:
 
     def figures(self) -> dict[str, float | None]:
         """Mean, standard deviation over clients and worst decile, as the papers print them; None of no client."""
-        found = _figures("personalised_accuracy", self.own)
+        found = mean_and_spread("personalised_accuracy", self.own.values())
         for way, own in self.ways.items():
-            found |= _figures(f"personalised_accuracy_{way}", own)
-        return found | {"global_on_clients_accuracy": float(np.mean(list(self.shared.values())))}
+            found |= mean_and_spread(f"personalised_accuracy_{way}", own.values())
+        found["global_on_clients_accuracy"] = float(np.mean(list(self.shared.values())))
+        for metric in self.metrics:
+            key, higher = metric.key, metric.higher
+            for name, of in (("personalised", self.own_metrics), ("global_on_clients", self.shared_metrics)):
+                found |= mean_and_spread(f"{name}_{key}", (one[key] for one in of.values()), higher)
+        return found
 
 
-def _figures(name: str, accuracies: dict[int, float]) -> dict[str, float | None]:
-    names = (name, f"{name}_std", f"{name}_worst_decile")
-    if not accuracies:
-        return dict.fromkeys(names)
-    values = np.array(list(accuracies.values()))
-    return dict(zip(names, (float(values.mean()), float(values.std()), float(np.quantile(values, 0.1))), strict=True))
-
-
-def personal_job(job: Job, personaliser: Personaliser, rounds: int, epochs: int | None = None) -> Job:
-    """The job of the clients' own training after `rounds` rounds, by default the longest: same data, the personaliser's
+def personal_job(job: Job, personalizer: Personalizer, rounds: int, epochs: int | None = None) -> Job:
+    """The job of the clients' own training after `rounds` rounds, by default the longest: same data, the personalizer's
     algorithm.
     """
-    local = personaliser.training(job.local, rounds)
-    schedule = replace(local.schedule, epochs=personaliser.stages[-1] if epochs is None else epochs)
-    algorithm = _fitting(personaliser.algorithm(job.algorithm), job)
-    return replace(job, algorithm=algorithm, local=replace(local, schedule=schedule))
-
-
-def _fitting(algorithm: Algorithm, job: Job) -> Algorithm:
-    """Without what sharing says of parameters that own training has not, such as those of terms that it dropped."""
+    local = personalizer.training(job.local, rounds)
+    local = replace(local, epochs=personalizer.stages[-1] if epochs is None else epochs)
+    algorithm = personalizer.algorithm(job.algorithm)
+    # Own training may have dropped terms whose parameters sharing speaks of.
     names = (*job.model.names, *(f"{part}." for part in algorithm.parts()))
-
-    def there(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(p for p in prefixes if any(name.startswith(p) or p.startswith(name) for name in names))
-
-    sharing = algorithm.sharing
-    fitting = replace(sharing, private=there(sharing.private), frozen=there(sharing.frozen), owned=there(sharing.owned))
-    return replace(algorithm, sharing=fitting)
+    return replace(job, algorithm=replace(algorithm, sharing=algorithm.sharing.fitting(names)), local=local)
 
 
 def personalised(
@@ -92,30 +83,35 @@ def personalised(
     memory: Callable[[int], Tree],
     rounds: int,
     on_client: Callable[[int], None] = lambda count: None,
+    metrics: Sequence[Metric] = (),
 ) -> PersonalModels:
     """Let every client make its own model of the server's final one and of what it remembers, and test both.
 
-    `on_client` is told of every client that is done, once for each length of own training.
+    `on_client` is told of every client that is done, once for each length of own training. `metrics` are measured
+    in addition to accuracy.
     """
-    personaliser = job.algorithm.personalise
-    assert personaliser is not None, "the algorithm has no personaliser"
+    personalizer = job.algorithm.personalize
+    assert personalizer is not None, "the algorithm has no personalizer"
+    assert job.test is not None, "the job has no test set"
     tests = {client: aligned_rows(job, client) for client in range(len(job.clients))}
-    right = _right(job, server.weights)
+    shared = ClientTests.of(job, server.weights, tests, metrics)
+    own_metrics: dict[int, dict[str, Any]] = {}
     found: dict[str, dict[int, float]] = {}
-    for epochs in personaliser.stages:
-        stage = f"after_{epochs}" if len(personaliser.stages) > 1 else ""
+    for epochs in personalizer.stages:
+        stage = f"after_{epochs}" if len(personalizer.stages) > 1 else ""
         found[stage] = {}
         for client, weights in own_models(job, make_runner, server, memory, rounds, list(tests), epochs):
             if weights is not None:
                 draw = generator(job.seed, "answers", client)
-                answers = personaliser.answers(job.model, weights, job.clients[client], draw)
-                for way, accuracy in _accuracies(job, client, answers, tests[client]).items():
+                answers = personalizer.answers(job.model, weights, job.clients[client], draw)
+                for way, tested in _tested(job, client, answers, tests[client], bool(metrics)).items():
                     of = found.setdefault("_".join(filter(None, (stage, way))), {})
-                    of |= {} if accuracy is None else {client: accuracy}
+                    of |= {client: tested.accuracy} if tested.sound else {}
+                    if metrics and tested.sound and way == "" and epochs == personalizer.stages[-1]:
+                        own_metrics[client] = tested.figures(metrics, job.test.targets[tests[client]])
             on_client(1)
-    own = found[stage]
-    shared = {client: float(right[rows].double().mean()) for client, rows in tests.items()}
-    return PersonalModels(own, shared, {way: of for way, of in found.items() if way})
+    ways = {way: of for way, of in found.items() if way}
+    return PersonalModels(found[stage], shared.accuracies, ways, tuple(metrics), own_metrics, shared.metrics)
 
 
 def own_models(
@@ -131,15 +127,15 @@ def own_models(
 
     None stands for a model that is not finite, or whose training met a loss that was not.
     """
-    personaliser, model = job.algorithm.personalise, job.model
-    assert personaliser is not None, "the algorithm has no personaliser"
-    length = personaliser.stages[-1] if epochs is None else epochs
-    for client, trained in _trained(job, personaliser, length, make_runner, server, memory, rounds, cohort):
+    personalizer, model = job.algorithm.personalize, job.model
+    assert personalizer is not None, "the algorithm has no personalizer"
+    length = personalizer.stages[-1] if epochs is None else epochs
+    for client, trained in _trained(job, personalizer, length, make_runner, server, memory, rounds, cohort):
         if trained is None:
             yield client, None
             continue
         start = Weights(model.arrange(trained.params), model.arrange(trained.buffers))
-        own = personaliser.own(start, model.arrange_tree(memory(client)))
+        own = personalizer.own(start, model.arrange_tree(memory(client)))
         yield client, Weights(model.arrange(own.params), model.arrange(own.buffers)) if _is_finite(own) else None
 
 
@@ -150,7 +146,7 @@ def _is_finite(weights: Weights) -> bool:
 
 def _trained(
     job: Job,
-    personaliser: Personaliser,
+    personalizer: Personalizer,
     epochs: int,
     make_runner: Callable[[Job], Runner],
     server: Server,
@@ -161,7 +157,7 @@ def _trained(
     """Every client's weights after so many epochs by itself, None where a loss was not finite; without any epochs, the
     server's with its private ones.
     """
-    own_job = personal_job(job, personaliser, rounds, epochs) if epochs else job
+    own_job = personal_job(job, personalizer, rounds, epochs) if epochs else job
     sharing = own_job.algorithm.sharing
     common = sharing.common(server.weights)
 
@@ -203,7 +199,7 @@ def refuse_untestable(job: Job) -> None:
         return
     present = torch.unique(job.test.targets.cpu())
     for client in range(len(job.clients)):
-        targets = _targets(job, client)
+        targets = labels_of(job, client)
         classes, counts = torch.unique(targets, return_counts=True)
         tested = torch.isin(classes, present)
         if not tested.any():
@@ -219,48 +215,52 @@ def refuse_untestable(job: Job) -> None:
             )
 
 
-def _targets(job: Job, client: int) -> Tensor:
-    """The client's labels as the federation numbers them."""
-    targets = job.clients[client].targets.cpu()
-    return targets if job.owners is None else job.owners.holdings[client].cpu()[targets]
+@dataclass(frozen=True)
+class _Tested:
+    """What a client's own model answers on its test set, in one way; `sound` where all scores are numbers."""
 
+    accuracy: float
+    sound: bool
+    probabilities: Probabilities | None
 
-def aligned_rows(job: Job, client: int) -> Tensor:
-    """The rows of the test set that follow the client's own mixture of classes, in no order.
-
-    In order of class, a model that normalises by the batch's statistics would see one class at a time.
-    """
-    assert job.test is not None, "the job has no test set"
-    rng = np.random.default_rng(key(job.seed, "aligned-test", client))
-    rows = aligned_test(_targets(job, client).numpy(), job.test.targets.cpu().numpy(), rng=rng, size=TESTED)
-    return torch.from_numpy(rng.permutation(rows))
+    def figures(self, metrics: Sequence[Metric], targets: Tensor) -> dict[str, Any]:
+        assert self.probabilities is not None, "the answers were not kept"
+        return compute_metrics(metrics, targets, self.probabilities)
 
 
 @torch.no_grad()
-def _accuracies(job: Job, client: int, answers: Answers, rows: Tensor) -> dict[str, float | None]:
-    """The share of right answers, by way of answering; None where some scores are no numbers."""
+def _tested(job: Job, client: int, answers: Answers, rows: Tensor, keep: bool) -> dict[str, _Tested]:
+    """The client's answers, by way of answering; with `keep`, the probability of every class of the federation."""
     assert job.test is not None, "the job has no test set"
     test = Examples(job.test.inputs[rows], job.test.targets[rows], job.test.transform)
     classes = None if job.owners is None else job.owners.holdings[client].to(job.model.device)
     hits: dict[str, list[Tensor]] = {}
     sound: dict[str, list[Tensor]] = {}
+    kept: dict[str, list[Tensor]] = {}
     for start, end in portions(len(test)):
         inputs, targets = test.ready(job.model, start, end)
         for way, scores in answers(inputs).items():
             said = scores.argmax(dim=1)
             hits.setdefault(way, []).append((said if classes is None else classes[said]) == targets)
             sound.setdefault(way, []).append(scores.isfinite().all())
-    shares = {way: float(torch.cat(each).double().mean()) for way, each in hits.items()}
-    return {way: share if all(sound[way]) else None for way, share in shares.items()}
+            if keep:
+                kept.setdefault(way, []).append(_probabilities(job, scores.cpu().double(), classes))
+    return {
+        way: _Tested(
+            float(torch.cat(each).double().mean()),
+            all(sound[way]),
+            torch.cat(kept[way]).numpy() if keep else None,
+        )
+        for way, each in hits.items()
+    }
 
 
-@torch.no_grad()
-def _right(job: Job, weights: Weights) -> Tensor:
-    """Which examples of the whole test set the global model gets right: clients' test sets are rows of it."""
-    assert job.test is not None, "the job has no test set"
-    weights = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-    found = []
-    for start, end in portions(len(job.test)):
-        inputs, targets = job.test.ready(job.model, start, end)
-        found.append(job.model.output(weights, inputs).logits.argmax(dim=1) == targets)
-    return torch.cat(found).cpu()
+def _probabilities(job: Job, scores: Tensor, classes: Tensor | None) -> Tensor:
+    """Scores of a client's classes as probabilities of all classes of the federation."""
+    own = job.algorithm.personalize
+    if own is None or not own.answers_are_probabilities:
+        scores = scores.softmax(dim=1)
+    scores = scores / scores.sum(dim=1, keepdim=True)  # float32 rows sum to 1 within its rounding alone
+    if classes is None:
+        return scores
+    return scores.new_zeros(len(scores), job.classes).index_copy_(1, classes.cpu(), scores)

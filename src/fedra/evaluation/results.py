@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Draw = Callable[[Path], None]
 
@@ -19,11 +19,12 @@ class ProtocolResult:
     pictures: dict[str, Draw] = field(default_factory=dict)
 
 
-Protocol = Literal["classification", "verification", "identification", "open-set", "clients", "megaface"]
+Protocol = Literal[
+    "classification", "verification", "identification", "open-set", "clients", "training-gallery", "megaface"
+]
 
-
-RUN_ONLY: tuple[Protocol, ...] = ("classification", "clients")
-"""Protocols that need the classes and clients of a run."""
+RUN_ONLY: tuple[Protocol, ...] = ("clients", "training-gallery")
+"""Protocols that need the clients of a run."""
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,13 @@ class ModelEvaluation:
     data: str
     outcomes: dict[Protocol, ProtocolResult]
     source: str = ""
+
+
+def was_tested(line: Mapping[str, Any]) -> bool:
+    """Whether a round's line of metrics.jsonl holds a test, be it one that found collapsed embeddings."""
+    return line.get("accuracy") is not None or "collapsed" in line
+
+
+def collapse_in(metrics: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why the last test of a run found collapsed embeddings, if it did."""
+    return next((line.get("collapsed") for line in reversed(metrics) if was_tested(line)), None)

@@ -16,29 +16,35 @@ from fedra.config.mode import is_centralized
 from fedra.config.names import build_algorithm, build_schedule, with_defaults
 from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Examples, Schedule
+from fedra.core.batches import Examples
 from fedra.core.batches import Transform as Preparing
 from fedra.core.compiling import refuse_without_compiler
+from fedra.core.data_rule import Public
 from fedra.core.device import build_device
-from fedra.core.job import Job, LocalTraining
+from fedra.core.job import Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
-from fedra.core.personaliser import Personaliser
+from fedra.core.personalizer import Personalizer
 from fedra.core.precision import Precision, build_precision
-from fedra.core.public import Public, refuse_useless_public
 from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.clients import LocalLabels, OwnClients, PooledClients
+from fedra.data.image_sizes import UNALIGNED
 from fedra.data.partition import split
+from fedra.data.validation import hold_out
 from fedra.errors import ConfigError
+from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
 from fedra.evaluation.personal_models import personal_job, refuse_untestable
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.evaluator import Judge, VerificationJudge, choose_protocol, classification
+from fedra.experiment.evaluators.evaluator import Classification, Judge, VerificationJudge, choose_protocol
+from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
 from fedra.models import digest_of_weights, load_weights, with_projection
+from fedra.models.find_head import unwrapped
 from fedra.runners import RUNNERS, Runner, choose
-from fedra.runners.centralised import refuse_federated_parts
+from fedra.runners.centralized import refuse_federated_parts
 from fedra.storage.trained_model import describe_input
 
 
@@ -59,6 +65,7 @@ class Ingredients:
     precision: Precision | None
     public: Public | None = None
     unwrap: Callable[[nn.Module], nn.Module] = lambda module: module
+    metrics: MetricChoice = ()  # of the user's own, in addition to those that the configuration names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,7 @@ class Built:
     dataset: Dataset
     protocol: sections.Protocol
     judge: Judge
+    measures: Measures
     unwrap: Callable[[nn.Module], nn.Module]
 
     def module_with(self, weights: Weights) -> nn.Module:
@@ -81,8 +89,11 @@ class Built:
         return {"model": config.model.model_dump(), "classes": classes, "input": inputs}
 
 
-def build(config: Config) -> Built:
-    """The job a configuration describes. Mistakes are found before any data are read where that is possible."""
+def build(config: Config, metrics: MetricChoice = ()) -> Built:
+    """The job a configuration describes, tested by its metrics and by `metrics` of the user's own.
+
+    Mistakes are found before any data are read where that is possible.
+    """
     algorithm = build_algorithm(config.algorithm)
     check_settings(config, algorithm)
     device = build_device(config.device)
@@ -91,7 +102,8 @@ def build(config: Config) -> Built:
         refuse_without_compiler(device)
     dataset = build_dataset(config)
     transform = transform_for(dataset, config.data.augment)
-    choose_protocol(config.evaluation.protocol, dataset)  # before the examples are divided and the network is made
+    # Before the examples are divided and the network is made.
+    choose_measures(config.evaluation, choose_protocol(config.evaluation.protocol, dataset), metrics)
     parts = split_dataset(config, dataset)
     return assemble(
         config,
@@ -104,12 +116,15 @@ def build(config: Config) -> Built:
             device=device,
             precision=precision,
             public=None if config.public is None else build_public(config.public, dataset, transform),
+            metrics=metrics,
+            unwrap=unwrapped,
         ),
     )
 
 
 def check_settings(config: Config, algorithm: Algorithm) -> None:
     """Refuse settings that do not go together; no data are needed for it."""
+    choose_metrics(config.evaluation.metrics)
     if config.faults.straggler and config.faults.deadline is None:
         raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
     local = local_training(config.local, config.rounds)
@@ -117,9 +132,9 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
     RUNNERS.settings(config.runner.name, config.runner.settings)
     if is_centralized(config):
         refuse_federated_parts(algorithm)
-    algorithm.check_training(local.at(0), local.schedule.epochs)
+    algorithm.check_training(local.at(0), local.epochs)
     if config.public is not None:
-        refuse_useless_public(algorithm)
+        algorithm.data.check_public(algorithm)
 
 
 def assemble(config: Config, given: Ingredients) -> Built:
@@ -127,6 +142,13 @@ def assemble(config: Config, given: Ingredients) -> Built:
     algorithm, dataset, clients = given.algorithm, given.dataset, given.clients
     protocol = choose_protocol(config.evaluation.protocol, dataset)
     _check_counted(config, algorithm, dataset, protocol)
+    measures = choose_measures(config.evaluation, protocol, given.metrics)
+    check_classes(measures.metrics, len(dataset.classes))
+    judge = build_judge(config, protocol, dataset, given.transform, clients, measures)
+    validation: Examples | None = None
+    if config.evaluation.validation:
+        clients, held_out = hold_out(clients, config.evaluation.validation, config.partition.seed)
+        validation = held_out.kept()
     known = dataset.known_test
     job = Job(
         algorithm=algorithm,
@@ -137,12 +159,13 @@ def assemble(config: Config, given: Ingredients) -> Built:
         seed=config.seed,
         test=Examples(known.inputs, known.targets, given.transform).kept() if len(known) else None,
         public=given.public,
+        validation=validation,
+        keep_scores=needs_scores(measures.single),
     )
     job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
-    if algorithm.personalise is not None:
-        check_own_models(job, algorithm.personalise, config.rounds, protocol)
-    judge = build_judge(config, protocol, dataset, given.transform, clients)
-    return Built(job=job, dataset=dataset, protocol=protocol, judge=judge, unwrap=given.unwrap)
+    if algorithm.personalize is not None:
+        check_own_models(job, algorithm.personalize, config.rounds, protocol)
+    return Built(job=job, dataset=dataset, protocol=protocol, judge=judge, measures=measures, unwrap=given.unwrap)
 
 
 def build_judge(
@@ -151,12 +174,13 @@ def build_judge(
     dataset: Dataset,
     transform: Preparing,
     clients: PooledClients | OwnClients,
+    measures: Measures,
 ) -> Judge:
     """The judge of a chosen protocol."""
     if protocol == "verification":
         return VerificationJudge(dataset, transform)
     if protocol == "classification":
-        return classification
+        return Classification(measures.single)
     owned = [torch.unique(clients.labels(client)) for client in range(len(clients))]
     return ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
 
@@ -168,29 +192,29 @@ def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, proto
             "diagnostics.classes counts right answers, and the run verifies pairs or people: set "
             "evaluation.protocol = 'classification', or leave it out"
         )
-    if algorithm.personalise is not None and len(dataset.test) and not len(dataset.known_test):
+    if algorithm.personalize is not None and len(dataset.test) and not len(dataset.known_test):
         raise ConfigError(
-            f"the part '{algorithm.personalise.name}' is tested on images of the classes that are trained, and the "
+            f"the part '{algorithm.personalize.name}' is tested on images of the classes that are trained, and the "
             f"data set '{dataset.name}' has none: raise data.test_fraction"
         )
 
 
 def check_own_models(
-    job: Job, personaliser: Personaliser, rounds: int, protocol: sections.Protocol = "classification"
+    job: Job, personalizer: Personalizer, rounds: int, protocol: sections.Protocol = "classification"
 ) -> None:
     """What would end the run after its last round, told before the first: clients that cannot train or be tested."""
     if protocol != "clients":  # verification judges the global model alone: clients' own ones still count answers
         refuse_untestable(job)
-    if personaliser.stages[-1]:
+    if personalizer.stages[-1]:
         try:
-            personal_job(job, personaliser, rounds).initial()
+            personal_job(job, personalizer, rounds).initial()
         except ConfigError as error:
-            raise ConfigError(f"clients cannot train by the part '{personaliser.name}': {error}") from None
+            raise ConfigError(f"clients cannot train by the part '{personalizer.name}': {error}") from None
 
 
 def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
     """The job with every client's classes numbered for itself, where classes belong to clients."""
-    if not job.algorithm.sharing.owned:
+    if not job.algorithm.owns_classes:
         return job
     local = LocalLabels.of(clients, job.classes)
     return replace(job, clients=local, owners=local.owners)
@@ -231,20 +255,17 @@ def local_training(section: sections.LocalSection, rounds: int) -> LocalTraining
             f"local.lr_decay = {section.lr_decay:g} and local.schedule = {section.schedule!r} both say how the rate "
             "moves: keep one (schedule = { name = 'exponential' } is what lr_decay does)"
         )
-    schedule = Schedule(section.epochs, section.batch, section.drop_last)
-    rate = (section.lr, section.lr_decay)
-    course = build_schedule(section.schedule)
-    local = LocalTraining(schedule, section.optimizer, *rate, section.momentum, section.weight_decay, course, rounds)
+    local = LocalTraining(**{**section.model_dump(), "schedule": build_schedule(section.schedule)}, rounds=rounds)
     local.at(0)  # a warm-up longer than the run is refused before any data are read
     return local
 
 
 def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) -> None:
-    """A personaliser goes on at the last rate, which must not be nothing."""
-    personaliser = algorithm.personalise
-    if personaliser is not None and personaliser.stages[-1] and personaliser.training(local, rounds).lr == 0:
+    """A personalizer goes on at the last rate, which must not be nothing."""
+    personalizer = algorithm.personalize
+    if personalizer is not None and personalizer.stages[-1] and personalizer.training(local, rounds).lr == 0:
         raise ConfigError(
-            f"local.schedule ends at the rate 0, at which the part '{personaliser.name}' would change nothing: "
+            f"local.schedule ends at the rate 0, at which the part '{personalizer.name}' would change nothing: "
             "give the schedule a floor, or the part initial_rate = true"
         )
 
@@ -265,6 +286,12 @@ def build_dataset(config: Config) -> Dataset:
     return replace(dataset, train=Split(dataset.train.inputs[rows], targets[rows]), groups=groups)
 
 
+def alignment_note(dataset: Dataset) -> str | None:
+    """The warning that a set of faces holds images which are no aligned crops of its size, if it does."""
+    notes = [note for name, note in dataset.notes.items() if name.startswith(UNALIGNED)]
+    return "\n".join(f"warning: {note}" for note in notes) or None
+
+
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:
     """The rows of each client."""
     section = config.partition
@@ -277,7 +304,12 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
     """The network with its initial weights: drawn, or from a file."""
     section = config.model
     module = build_model(
-        section.name, dataset.shape, len(dataset.classes), seed=key(config.seed, "model"), **section.settings
+        section.name,
+        dataset.shape,
+        len(dataset.classes),
+        seed=key(config.seed, "model"),
+        head=section.head,
+        **section.settings,
     )
     if section.weights is not None:
         if section.weights_digest not in (None, digest_of_weights(section.weights)):
@@ -301,9 +333,9 @@ def build_runner(config: Config, job: Job) -> Runner:
 
 def settle_runner(config: Config, job: Job) -> Config:
     """The configuration with the runner that auto chooses for the job in auto's place."""
-    personaliser = job.algorithm.personalise
-    trains = personaliser is not None and personaliser.stages[-1] > 0
-    also = () if personaliser is None or not trains else (personal_job(job, personaliser, config.rounds),)
+    personalizer = job.algorithm.personalize
+    trains = personalizer is not None and personalizer.stages[-1] > 0
+    also = () if personalizer is None or not trains else (personal_job(job, personalizer, config.rounds),)
     cohort = CohortRule(config.cohort.fraction).size(len(job.clients))
     choice = choose(job, cohort, **config.runner.settings, also=also)
     settings = with_defaults(RUNNERS[choice.runner], choice.settings)

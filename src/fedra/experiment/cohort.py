@@ -12,13 +12,12 @@ import torch
 
 from fedra.core import tree
 from fedra.core.job import Clients, Job
-from fedra.core.model import Weights
-from fedra.core.part import Sharing
 from fedra.core.random import generator
-from fedra.core.round import broadcast, first_carried, last_words
+from fedra.core.round import broadcast
+from fedra.core.sharing import Sharing
 from fedra.core.tree import Params
 from fedra.core.uploads import Uploads
-from fedra.core.view import Client, Local, Server
+from fedra.core.view import Local, Server
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class FaultRule:
         typical = _median_steps(job)
         for client in cohort:
             drops, slow = torch.rand(2, generator=generator(job.seed, "faults", round, attempt, client)).tolist()
-            steps = job.local.schedule.steps(job.clients.size(client))
+            steps = job.local.steps(job.clients.size(client))
             time = steps / typical * (self.slowdown if slow < self.straggler else 1.0)
             if drops < self.dropout:
                 reasons[client] = "dropped out"
@@ -80,7 +79,7 @@ class FaultRule:
 
 def _median_steps(job: Job) -> float:
     sizes = [job.clients.size(client) for client in range(len(job.clients))]
-    return float(np.median([job.local.schedule.steps(size) for size in sizes]))
+    return float(np.median([job.local.steps(size) for size in sizes]))
 
 
 Shapes = dict[str, torch.Size]
@@ -98,19 +97,15 @@ class Expected:
     @torch.no_grad()
     def of(cls, job: Job, server: Server) -> Expected:
         """What a client sends in this round: its parts are asked for their extras as if it had not moved."""
-        algorithm, model = job.algorithm, job.model
-        averaged = algorithm.sharing.is_averaged
-        origin = Weights(model.arrange(server.weights.params), model.arrange(server.weights.buffers))
-        received = model.arrange_tree(broadcast(algorithm, server))
-        memory = {name: part.init_client(origin) for name, part in algorithm.parts().items()}
-        counts = torch.ones(job.classes, dtype=torch.long, device=model.device)
-        trained = tuple(name for name in origin.params if not algorithm.sharing.is_frozen(name))
-        known = (job.local.at(0), job.population, model.start)
-        client = Client(origin, received, memory, job.classes, trained, counts, *known)
-        _, extras = last_words(algorithm, Local(client, origin, 1, first_carried(algorithm, client)))
+        program = job.program(0, server.weights, broadcast(job.algorithm, server))
+        counts = torch.ones(job.classes, dtype=torch.long, device=job.model.device)
+        client = program.client(program.memory({}), job.classes, counts)
+        carried = program.init(client)["carried"]
+        _, extras = program.finish(Local(client=client, weights=client.origin, steps=1, carried=carried))
+        sent = job.algorithm.sharing.travelling(program.origin)
         return cls(
-            {name: value.shape for name, value in origin.params.items() if averaged(name)},
-            {name: value.shape for name, value in origin.buffers.items() if averaged(name)},
+            {name: value.shape for name, value in sent.params.items()},
+            {name: value.shape for name, value in sent.buffers.items()},
             {path: value.shape for path, value in tree.flatten(extras).items()},
         )
 

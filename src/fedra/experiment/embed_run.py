@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +17,13 @@ from rich.console import Console
 from torch import Tensor
 
 from fedra.analysis.embeddings import Embeddings
+from fedra.config.imports import trusting
 from fedra.console import steps
 from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
 from fedra.core.job import Job
 from fedra.core.model import Weights
+from fedra.data.npz_files import names_in, read_arrays
 from fedra.errors import ConfigError, DataError, RunError, nearest
 from fedra.experiment.build import build
 from fedra.models import load_weights
@@ -41,12 +42,14 @@ def embed_run(
     split: str = "test",
     normalise: bool = False,
     device: str | None = None,
+    trust: bool = False,
     console: Console | None = None,
 ) -> Embeddings:
     """The global model's features of a split, from the run's folder: what its body makes of every example.
 
     Training examples come client by client, not augmented, with the clients' numbers. `normalise` brings features to
-    unit length; `device` takes the place of the configuration's.
+    unit length; `device` takes the place of the configuration's. Functions of the user's own that the run names
+    (`module:function`) are imported only with `trust`.
     """
     if split not in SPLITS:
         raise ConfigError(f"there is no split '{split}': {nearest(split, SPLITS)}")
@@ -57,7 +60,8 @@ def embed_run(
         raise RunError(f"the run in '{folder.path}' has no {trained.name}: continue it with --resume {folder.path}")
     # What the run started from is not needed, and may be gone.
     section = config.model.model_copy(update={"weights": None})
-    built = build(config.model_copy(update={"model": section, "device": device or config.device}))
+    with trusting(config, trust, f"the run in '{folder.path}'"):
+        built = build(config.model_copy(update={"model": section, "device": device or config.device}))
     model = built.job.model
     load_weights(model.module, trained)
     weights = Weights(*(model.arrange(values) for values in model.weights()))
@@ -122,7 +126,7 @@ def read_embeddings(path: Path | str) -> Embeddings:
     check_name(path)
     try:
         tensors, classes = _read_safetensors(path) if path.suffix == ".safetensors" else _read_npz(path)
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, TypeError, DataError, safetensors.SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise DataError(f"the embeddings in '{path}' cannot be read ({reason}): make them with `fedra embed`") from None
     for name in ("features", "labels"):
@@ -141,16 +145,19 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    with np.load(path, allow_pickle=False) as file:
-        if isinstance(file, np.ndarray):
-            raise ValueError("it is a single array")
-        classes = tuple(map(str, file["classes"])) if "classes" in file else ()
-        wanted = [name for name in ("features", "labels", "clients") if name in file]
-        return {name: torch.from_numpy(file[name]) for name in wanted}, classes
+    known = names_in(path)
+    arrays = read_arrays(path, [name for name in ("features", "labels", "clients", "classes") if name in known])
+    classes = tuple(map(str, arrays.pop("classes", np.empty(0)).ravel()))
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}, classes
 
 
 def gather_embeddings(
-    sources: Sequence[Path], split: str = "test", device: str | None = None, console: Console | None = None
+    sources: Sequence[Path],
+    split: str = "test",
+    device: str | None = None,
+    console: Console | None = None,
+    *,
+    trust: bool = False,
 ) -> dict[str, Embeddings]:
     """The embeddings of runs (their folders) and of files, each under the name a picture gives it."""
     for source in sources:
@@ -161,7 +168,7 @@ def gather_embeddings(
     found = {}
     for source in sources:
         if source.is_dir():
-            found[next(runs)] = embed_run(source, split=split, device=device, console=console)
+            found[next(runs)] = embed_run(source, split=split, device=device, trust=trust, console=console)
         else:
             name = source.name if files.count(source.name) == 1 else str(source)
             found[name] = read_embeddings(source)

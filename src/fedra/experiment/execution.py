@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
+from fedra.callbacks.best_model import BestModel
 from fedra.callbacks.callback import Callback, CallbackFailed, Callbacks, RunContext
 from fedra.callbacks.curves import Curves
 from fedra.callbacks.recorder import Recorder
@@ -23,6 +24,7 @@ from fedra.errors import FedraError, RunError, RunFailed
 from fedra.experiment.build import Built, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.final_test import last_test
+from fedra.experiment.evaluators.round_summary import one_class_hint
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.plan import Plan
 from fedra.experiment.pooling import ticks, watch_steps
@@ -82,7 +84,8 @@ def execute(
         folder=folder.path if folder else None,
         console=console,
     )
-    notify = Callbacks(standing, callbacks, run)
+    best = None if job.validation is None else BestModel(built.measures.best, built.about(config))
+    notify = Callbacks([*standing, *([best] if best else [])], callbacks, run)
     summary: dict[str, Any] = {"status": "interrupted"}
     with Interruption() as signals:
         try:
@@ -90,7 +93,8 @@ def execute(
             if folder:
                 _save(config, built, folder, state, signals)
             notify.call("on_training_end")
-            tested = last_test(config, built.judge, job, state, folder, console)
+            tell(console, one_class_hint(run.metrics, built.dataset.classes))
+            tested = last_test(config, built, job, state, folder, console, best)
             summary = summarize(config, built, run.metrics) | tested
             if run.stop_reason is not None:
                 summary["stopped_early"] = run.stop_reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,12 +21,14 @@ from fedra.core.algorithm import Algorithm
 from fedra.core.precision import PrecisionName
 from fedra.core.round import init_server
 from fedra.errors import ConfigError
-from fedra.experiment.build import Built, build, settle_runner
+from fedra.evaluation.metrics import MetricChoice, split_metrics
+from fedra.experiment.build import Built, alignment_note, build, settle_runner
 from fedra.experiment.execution import diagnosed, execute, fresh_state, standing_callbacks
 from fedra.experiment.result import RunResult
 from fedra.experiment.user_data import Client
 from fedra.experiment.user_objects import UserObjects, describe_parts
 from fedra.storage.run_folder import RunFolder
+from fedra.trust import importing
 
 Table = Mapping[str, Any]
 Protocol = Literal["auto", "classification", "verification", "clients"]
@@ -65,7 +68,9 @@ class Experiment:
         evaluate_every: Rounds between two tests; the last round is always tested.
         protocol: "classification" counts right answers; "verification" compares pairs drawn from the test set;
             "clients" lets every client recognize its own people.
-        evaluation: Table with further fields of the section [evaluation].
+        evaluation: Table with further fields of the section [evaluation], such as {"validation": 0.1, "best": "auroc"}.
+        metrics: What is measured of a classifier: names such as "auroc", functions (targets, probabilities) -> number
+            on NumPy arrays, `fedra.evaluation.Metric`s, or a mapping from names to functions.
         faults: Table with the fields of the section [faults], such as {"dropout": 0.2}.
         diagnostics: Names of what else is measured each round: "classes", "preservation", "divergence", "proximal".
         public: Public examples in the form of a client, for algorithms that train on them.
@@ -102,6 +107,7 @@ class Experiment:
         evaluate_every: int = 1,
         protocol: Protocol = "auto",
         evaluation: Table | None = None,
+        metrics: MetricChoice = (),
         faults: Table | None = None,
         diagnostics: Sequence[str] = (),
         public: Client | None = None,
@@ -113,6 +119,8 @@ class Experiment:
             )
         if not clients:
             raise ConfigError("clients must hold at least one client, got none: give a list of (inputs, targets) pairs")
+        names, own = split_metrics(metrics)
+        named = {"metrics": names} if names else {}
         local: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay, "momentum": momentum}
         local |= {"weight_decay": weight_decay, "schedule": schedule, "optimizer": optimizer, "drop_last": drop_last}
         table: dict[str, Any] = {
@@ -128,7 +136,7 @@ class Experiment:
             "cohort": {"fraction": fraction},
             "runner": {"name": runner} if isinstance(runner, str) else dict(runner),
             "memory": dict(memory or {}),
-            "evaluation": {"every": evaluate_every, "protocol": protocol, **(evaluation or {})},
+            "evaluation": {"every": evaluate_every, "protocol": protocol, **named, **(evaluation or {})},
             "faults": dict(faults or {}),
             "diagnostics": dict.fromkeys(diagnostics, True),
             "checkpoint": {"seconds": checkpoint},
@@ -137,30 +145,39 @@ class Experiment:
         self._given = configuration.read(table)
         self.config = resolve_defaults(self._given)
         self._build: Callable[[Config], Built] = UserObjects(
-            algorithm, model, clients, test, public, precise=precision is not None
+            algorithm, model, clients, test, public, precise=precision is not None, metrics=own
         ).build
 
     @classmethod
-    def from_config(cls, config: Config | Table | str | Path, overrides: Iterable[str] = ()) -> Experiment:
+    @importing()
+    def from_config(
+        cls, config: Config | Table | str | Path, overrides: Iterable[str] = (), metrics: MetricChoice = ()
+    ) -> Experiment:
         """The experiment that a configuration describes.
 
         Args:
             config: A checked `Config`, a dict, or the path of a TOML file.
             overrides: Words `key.sub=value` that replace settings.
+            metrics: Measured in addition to those of the configuration; see the class.
 
         Returns:
-            An experiment whose `config` has every default written out.
+            An experiment whose `config` has every default written out. Functions of your own that it names
+            (`module:function`) are imported.
 
         Example:
             >>> fedra.Experiment.from_config("configs/quickstart.toml", ["rounds=5"]).run(out="runs/a")
         """
         experiment = cls.__new__(cls)
-        experiment._given = config if isinstance(config, Config) else configuration.read(config, overrides)
+        given = config if isinstance(config, Config) else configuration.read(config, overrides)
+        names, own = split_metrics(metrics)
+        section = given.evaluation.model_copy(update={"metrics": (*given.evaluation.metrics, *names)})
+        experiment._given = given.model_copy(update={"evaluation": section}) if names else given
         _refuse_objects(experiment._given, "this configuration")
         experiment.config = mark_weights(resolve_defaults(experiment._given))
-        experiment._build = build
+        experiment._build = partial(build, metrics=own)
         return experiment
 
+    @importing()
     def run(
         self,
         out: Path | str | None = None,
@@ -199,6 +216,7 @@ class Experiment:
         standing = standing_callbacks(config, folder)
         with folder.begun(config, force) if folder else nullcontext():
             tell(console, notice(self._given))
+            tell(console, alignment_note(built.dataset))
             state = fresh_state(config, built.job, folder, console)
             return execute(config, built, folder, state, standing, callbacks, console)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fedra
+from fedra.config.imports import trusting
 from fedra.config.names import build_algorithm
 from fedra.console import steps
 from fedra.core.model import Model
@@ -81,25 +82,29 @@ def export_run(
     normalise: bool = True,
     licence: str | None = None,
     force: bool = False,
+    trust: bool = False,
     console: Console | None = None,
 ) -> Exported:
     """Write a finished run's embedder as ONNX, with a model card beside it.
 
     The output `embedding` has unit length unless `normalise` is off; with `head` there is an output `logits` of the
-    training classes. Nothing is written if onnxruntime differs from PyTorch by more than 1e-4.
+    training classes. Functions of the user's own that the run names (`module:function`) are imported only with
+    `trust`. Nothing is written if onnxruntime differs from PyTorch by more than 1e-4.
     """
     path = _checked_name(Path(file), force)
     _require_onnx()
     run = RunFolder(folder)
     config, summary = run.config(), run.summary()
-    trained = trained_by_run(folder)
+    with trusting(config, trust, f"the run in '{folder}'", ("model", "algorithm") if head else ("model",)):
+        trained = trained_by_run(folder, trust=trust)
+        private = build_algorithm(config.algorithm).sharing.private if head else ()
     model = Model(trained.module)
     if not model.per_example:
         raise ConfigError(
             "the model normalises by the batch's own statistics, so that an answer would depend on its neighbours: "
             "train it with norm = 'running' or 'group'"
         )
-    if head and any(prefix.startswith("head") for prefix in build_algorithm(config.algorithm).sharing.private):
+    if any(prefix.startswith("head") for prefix in private):
         raise ConfigError("the heads of this run stay with its clients, so that there are no logits: leave out --head")
     module = Deployed(trained, normalise, head).eval()
     with steps(console, f"exporting {folder}", 1 + len(TRIED)) as done:

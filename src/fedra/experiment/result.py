@@ -31,6 +31,7 @@ class RunResult:
 
     def __repr__(self) -> str:
         final = self.summary.get("final_accuracy")
-        accuracy = "not tested" if final is None else f"accuracy {final:.2%}"
+        untested = "embeddings collapsed" if "collapsed" in self.summary else "not tested"
+        accuracy = untested if final is None else f"accuracy {final:.2%}"
         where = "" if self.folder is None else f", folder='{self.folder}'"
         return f"RunResult({type(self.model).__name__}, {len(self.metrics)} rounds, {accuracy}{where})"

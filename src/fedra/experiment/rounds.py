@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from fedra.callbacks.callback import RoundReport
-from fedra.core import tree
 from fedra.core.job import Job
 from fedra.core.round import Fold, broadcast
 from fedra.core.tree import Tree
@@ -152,7 +151,7 @@ def _train(
         received = broadcast(job.algorithm, start.server)
         for observer in plan.observers:
             observer.begin()
-        common = job.algorithm.sharing.common(start.server.weights)
+        common = job.common(start.server.weights)
         start.memories.expect([*present, *_coming(job, plan, start)])
         results = runner.train(start.round, common, received, present, partial(_remembered, job, start))
         for some in results:
@@ -168,7 +167,7 @@ def _train(
                 fold.add_stack(job.addressed([some.clients[place] for place in taken], some.uploads.picked(taken)))
             remembered = {some.clients[place]: some.memories[place] for place in taken if some.memories[place]}
             memory |= {client: start.memories.pack(one) for client, one in remembered.items()}
-            examples += sum(some.uploads.examples[place] for place in taken) * job.local.schedule.epochs
+            examples += sum(some.uploads.examples[place] for place in taken) * job.local.epochs
         note_losses(lines, start.memories.losses())
         if plan.faults.enough(fold.uploads, len(cohort)):
             server = fold.finish(start.server, job.population)
@@ -221,11 +220,8 @@ def _figures(uploads: Uploads) -> list[dict[str, Any]]:
 def _metrics(job: Job, start: Start, verdict: Verdict, lines: list[dict[str, Any]]) -> dict[str, Any]:
     taken = [line for line in lines if "dropped" not in line]
     examples = sum(line["examples"] for line in taken)
-    sent, received = job.algorithm.sharing.travelling(start.server.weights), broadcast(job.algorithm, start.server)
-    down = sum(tree.size_in_bytes(part) for part in (sent.params, sent.buffers, received)) * len(lines)
-    if job.owners is not None:
-        owned = {n: v for n, v in start.server.weights.params.items() if job.algorithm.sharing.is_returned(n)}
-        down += tree.size_in_bytes(owned) // job.classes * sum(job.classes_of(line["client"]) for line in lines)
+    received = broadcast(job.algorithm, start.server)
+    down = job.bytes_down(start.server.weights, received, [line["client"] for line in lines])
     return {
         "round": start.round + 1,
         **verdict.figures,

@@ -12,7 +12,9 @@ import torch
 import fedra
 from fedra.config.schema import Config
 from fedra.errors import RunFailed
+from fedra.evaluation.results import collapse_in
 from fedra.experiment.build import Built
+from fedra.experiment.evaluators.round_summary import summarize_rounds
 from fedra.models import parameters_of
 
 
@@ -20,13 +22,11 @@ def summarize(
     config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: RunFailed | None = None
 ) -> dict[str, Any]:
     """The summary of a run that finished, or that failed with the error given."""
-    accuracies = [line["accuracy"] for line in metrics if line["accuracy"] is not None]
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
         "algorithm": config.algorithm.name,
         "protocol": built.protocol,
-        "final_accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": max(accuracies, default=None),
+        **summarize_rounds(metrics, built.measures),
         "rounds": len(metrics),
         "seconds": round(sum(line["seconds"] for line in metrics), 3),
         "parameters": parameters_of(built.job.model.module),
@@ -40,9 +40,11 @@ def summarize(
     }
     if restarted := sum(line.get("restarted", 0) for line in metrics):
         summary["restarted"] = restarted
+    # A model that diverged or collapsed predicts one class: papers report such a run at chance level.
+    chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
+    if collapsed := collapse_in(metrics):
+        summary |= {"collapsed": collapsed, "chance_accuracy": chance}
     if failure is not None:
-        # A collapsed model predicts one class: papers report such a run at chance level.
-        chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
         summary |= {"failure": str(failure), "ending": failure.ending, "chance_accuracy": chance}
     return summary
 

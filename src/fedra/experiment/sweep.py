@@ -16,20 +16,23 @@ from rich.table import Table
 
 from fedra.config import reading as configuration
 from fedra.config.mode import NAME, is_centralized
-from fedra.config.overrides import assign, override, parse_value
+from fedra.config.overrides import apply_changes, parse_override, parse_value
 from fedra.config.resolve import mark_weights, resolve_defaults
 from fedra.config.schema import Config
 from fedra.console import duration, tell
-from fedra.errors import ConfigError, RunFailed, nearest
+from fedra.errors import ConfigError, RunFailed
 from fedra.experiment import run as experiment
+from fedra.reports.sweep_metric import SweepMetric
 from fedra.reports.sweep_table import Cell, Point, caption, cell_record, csv_text, markdown, short, table_rows
 from fedra.storage.run_folder import RunFolder
+from fedra.trust import importing
 from fedra.writing import write_atomically
 
 MOST_CURVES = 10
 """More points than colors are not drawn into one picture."""
 
 
+@importing()
 def sweep(
     source: str | Path | Mapping[str, Any], words: Sequence[str], seeds: int | None, out: Path, console: Console
 ) -> list[tuple[Point, Cell]]:
@@ -41,7 +44,7 @@ def sweep(
     _run_all(points, console)
     metric = config.sweep.metric if config.sweep else "final_accuracy"
     cells = [(point, outcome(point, metric)) for point in points]
-    _report(cells, grid, out, console)
+    _report(cells, grid, out, console, SweepMetric(metric))
     return cells
 
 
@@ -62,8 +65,7 @@ def read_grid(source: str | Path | Mapping[str, Any], words: Sequence[str]) -> t
         else:
             overrides.append(word)
     merged = table.model_dump()
-    for word in overrides:
-        override(merged, word)
+    apply_changes(merged, [parse_override(word) for word in overrides])
     if "seed" in grid:
         raise ConfigError("a sweep cannot vary 'seed': say how many seeds with --seeds, or with seeds in [sweep]")
     return configuration.read(merged), grid
@@ -106,8 +108,8 @@ def expand(config: Config, grid: Mapping[str, Sequence[Any]], seeds: int, out: P
         runs = []
         for seed in range(seeds):
             table = config.model_dump(exclude={"sweep"})
-            for key, value in (*settings, ("seed", config.seed + seed)):
-                assign(table, key.split("."), value, f"the swept key '{key}'")
+            wanted = (*settings, ("seed", config.seed + seed))
+            apply_changes(table, [(key.split("."), value, f"the swept key '{key}'") for key, value in wanted])
             name = "_".join(_slug(f"{key.rpartition('.')[2]}-{short(value)}") for key, value in settings) or "base"
             runs.append((config.seed + seed, configuration.read(table), out / f"{name}_seed-{config.seed + seed}"))
         points.append(Point(settings, tuple(runs)))
@@ -159,23 +161,23 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
 
 
 def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
-    """The final accuracies of a point's runs."""
+    """The chosen figure of a point's runs."""
+    figure = SweepMetric(metric)
     accuracies, endings = [], []
     for _, _, folder in point.runs:
         summary, failure = RunFolder(folder).summary(), RunFolder(folder).failure()
+        if failure is None and "collapsed" in summary and summary.get(metric) is None:
+            failure = "collapsed"
         if failure:
             endings.append(failure)
-            accuracies.append(100 * summary["chance_accuracy"])
-        else:
-            if not isinstance(summary.get(metric), int | float):
-                shares = [name for name, value in summary.items() if isinstance(value, float)]
-                raise ConfigError(f"the summary in '{folder}' has no number '{metric}': {nearest(metric, shares)}")
-            accuracies.append(100 * summary[metric])
+        accuracies.append(figure.chance(summary) if failure else figure.value(summary, folder))
     return Cell(tuple(accuracies), tuple(endings))
 
 
-def _report(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], out: Path, console: Console) -> None:
-    rows = table_rows(cells, grid)
+def _report(
+    cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], out: Path, console: Console, metric: SweepMetric
+) -> None:
+    rows = table_rows(cells, grid, metric.heading)
     table = Table(header_style="bold")
     for number, heading in enumerate(rows[0]):
         table.add_column(heading, justify="left" if number == 0 else "right")
@@ -183,6 +185,7 @@ def _report(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], 
         table.add_row(*row)
     console.print(table)
     tell(console, caption(cells))
+    tell(console, metric.best(cells))
     write_atomically(out / "table.md", markdown(rows).encode())
     write_atomically(out / "table.csv", csv_text(cells, grid).encode())
     write_atomically(out / "cells.json", json.dumps([cell_record(p, c) for p, c in cells], indent=1).encode())

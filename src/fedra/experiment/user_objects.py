@@ -14,15 +14,16 @@ from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs, Examples
 from fedra.core.compiling import refuse_without_compiler
+from fedra.core.data_rule import Public
 from fedra.core.precision import build_precision
-from fedra.core.public import Public, refuse_useless_public
 from fedra.data import Dataset, Split
 from fedra.data.clients import OwnClients
 from fedra.data.pairs import draw_pairs
 from fedra.errors import ConfigError
+from fedra.evaluation.metrics import MetricChoice
 from fedra.experiment.build import Built, Ingredients, assemble, check_settings
 from fedra.experiment.user_data import Client, examples_of, prepared
-from fedra.models.find_head import HeadAlone, split_at_head
+from fedra.models.find_head import HeadAlone, split_at_head, unwrapped
 from fedra.models.user_model import NamedHead
 
 OWN = "your data"
@@ -39,12 +40,13 @@ class UserObjects:
     test: Client | None
     public: Client | None
     precise: bool  # whether a precision was asked for; else the module's own is used
+    metrics: MetricChoice = ()
 
     def build(self, config: Config) -> Built:
         """The job of these objects with the configuration's settings."""
         check_settings(config, self.algorithm)
         if self.public is not None:
-            refuse_useless_public(self.algorithm)
+            self.algorithm.data.check_public(self.algorithm)
         clients = OwnClients([examples_of(one, f"client {number}") for number, one in enumerate(self.clients)])
         test = None if self.test is None else examples_of(self.test, "the test set")
         device = next(self.model.parameters()).device
@@ -66,14 +68,13 @@ class UserObjects:
                 precision=build_precision(config.precision, device) if self.precise else None,
                 public=self._public(),
                 unwrap=self._unwrap,
+                metrics=self.metrics,
             ),
         )
 
     def _unwrap(self, module: nn.Module) -> nn.Module:
         """The trained module under the names of the user's own."""
-        if isinstance(module, NamedHead | HeadAlone) and not isinstance(self.model, NamedHead | HeadAlone):
-            return module.unwrap()
-        return module
+        return module if isinstance(self.model, NamedHead | HeadAlone) else unwrapped(module)
 
     def _public(self) -> Public | None:
         if self.public is None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedra.faces.photos.known_points import KnownPoints
     from fedra.faces.photos.landmarks import five_points, template
     from fedra.faces.photos.photo_files import photographs_in, read_photograph
+    from fedra.faces.recognition.answers import IdentificationResult, Match, PhotoIdentification, VerificationResult
     from fedra.faces.recognition.calibrate import Calibration, calibrate
     from fedra.faces.recognition.choose_threshold import calibrate_people
     from fedra.faces.recognition.enrollment import Enrollment, people_in
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from fedra.faces.recognition.gallery_changes import Removal, remove_person
     from fedra.faces.recognition.model_source import ModelSource
     from fedra.faces.recognition.recognizer import FaceRecognizer
-    from fedra.faces.recognition.results import IdentificationResult, Match, PhotoIdentification, VerificationResult
-    from fedra.faces.recognition.thresholds import Decision, Rate, TemplateThreshold
+    from fedra.faces.recognition.thresholds import Decision, ErrorRate, TemplateThreshold
     from fedra.faces.synthetic.people import SyntheticFaces
     from fedra.faces.synthetic.photos_of_people import PhotographSettings, photographs, write_photographs
 
@@ -45,6 +45,7 @@ __all__ = [
     "Detection",
     "Detector",
     "Enrollment",
+    "ErrorRate",
     "Face",
     "FaceRecognizer",
     "FaceWarning",
@@ -56,7 +57,6 @@ __all__ = [
     "Photo",
     "PhotoIdentification",
     "PhotographSettings",
-    "Rate",
     "Removal",
     "SyntheticFaces",
     "TemplateThreshold",
@@ -91,18 +91,18 @@ _HOMES = {
     "FaceRecognizer": "fedra.faces.recognition.recognizer",
     "FaceWarning": "fedra.faces.recognition.face",
     "Gallery": "fedra.faces.recognition.gallery",
-    "IdentificationResult": "fedra.faces.recognition.results",
+    "IdentificationResult": "fedra.faces.recognition.answers",
     "KnownPoints": "fedra.faces.photos.known_points",
-    "Match": "fedra.faces.recognition.results",
+    "Match": "fedra.faces.recognition.answers",
     "ModelSource": "fedra.faces.recognition.model_source",
     "Photo": "fedra.faces.photos.any_photo",
-    "PhotoIdentification": "fedra.faces.recognition.results",
+    "PhotoIdentification": "fedra.faces.recognition.answers",
     "PhotographSettings": "fedra.faces.synthetic.photos_of_people",
-    "Rate": "fedra.faces.recognition.thresholds",
+    "ErrorRate": "fedra.faces.recognition.thresholds",
     "Removal": "fedra.faces.recognition.gallery_changes",
     "SyntheticFaces": "fedra.faces.synthetic.people",
     "TemplateThreshold": "fedra.faces.recognition.thresholds",
-    "VerificationResult": "fedra.faces.recognition.results",
+    "VerificationResult": "fedra.faces.recognition.answers",
     "align_face": "fedra.faces.photos.alignment",
     "align_folder": "fedra.faces.photos.align_folder",
     "calibrate": "fedra.faces.recognition.calibrate",

@@ -7,6 +7,7 @@ from fedra.losses.angular_loss import AngularLoss
 from fedra.losses.curriculum import AdaCos, CurricularFace, DynamicAdaCos, SphereFace
 from fedra.losses.elastic import ElasticArcFace, ElasticArcFacePlus, ElasticCosFace, ElasticCosFacePlus
 from fedra.losses.fixed import ArcFace, Combined, CosFace, NormalisedSoftmax, Softmax, SphereFaceR
+from fedra.losses.margin_head import MarginHead
 from fedra.losses.norm import AdaFace, MagFace
 from fedra.losses.pairwise import CircleLoss, SphereFace2, UniFace, UniTSFace
 from fedra.losses.sampling import ClassSample, PartialFC
@@ -59,6 +60,7 @@ __all__ = [
     "ElasticCosFacePlus",
     "JAMsFace",
     "MagFace",
+    "MarginHead",
     "NormalisedSoftmax",
     "PartialFC",
     "Softmax",

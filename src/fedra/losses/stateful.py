@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +28,16 @@ class Stateful(nn.Module):
     @property
     def state(self) -> dict[str, Tensor]:
         return {name: self.get_buffer(name) for name in self._names}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move and cast; the state keeps its precision, for in 16 bits a counter stops at 256 or 2048."""
+        before = self.state
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, kept in before.items():
+            now = self.get_buffer(name)
+            if now.dtype in (torch.float16, torch.bfloat16):
+                setattr(self, name, kept.to(now.device))
+        return self
 
     def forward(
         self, features: Tensor, weight: Tensor, labels: Tensor, generator: torch.Generator | None = None

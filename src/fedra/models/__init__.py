@@ -1,4 +1,8 @@
-"""Recognition models: every one is a `body` that makes features and a `head` that makes logits."""
+"""Recognition models: every one is a `body` that makes features and a `head` that makes logits.
+
+`build("resnet18", (3, 32, 32), 10)` makes one by its name, `named_head` splits a network of your own, and `register`
+gives a function of your own a name.
+"""
 
 from fedra.models import (  # noqa: F401  (each registers its models)
     dense,
@@ -17,7 +21,7 @@ from fedra.models.pretrained import Loaded, digest_of_weights, load_weights
 from fedra.models.projection import with_projection
 from fedra.models.recognition_model import RecognitionModel, parameters_of
 from fedra.models.user_model import NamedHead, check, named_head
-from fedra.models.zoo import MODELS, build
+from fedra.models.zoo import MODELS, build, register
 
 __all__ = [
     "MODELS",
@@ -31,5 +35,6 @@ __all__ = [
     "load_weights",
     "named_head",
     "parameters_of",
+    "register",
     "with_projection",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError
 from fedra.models.recognition_model import RecognitionModel, keeps_contract
-from fedra.models.user_model import named_head
+from fedra.models.user_model import NamedHead, named_head
 
 
 class HeadAlone(RecognitionModel):
@@ -73,6 +73,12 @@ def find_head(module: nn.Module, example: Tensor) -> str:
     if not found:
         raise ConfigError(
             f"the model {kind} must end with a layer that has weights, and its output is not that of one layer: name "
-            "the layer that makes the logits with fedra.models.named_head(module, 'fc')"
+            "the layer that makes the logits with fedra.models.named_head(module, 'fc'), or by model.head in a "
+            "configuration"
         )
     return found[-1]
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The user's own network, where `module` is a view of one as a body and a head; else `module` itself."""
+    return module.unwrap() if isinstance(module, NamedHead | HeadAlone) else module

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fedra.errors import ConfigError, DataError
 from fedra.models.key_maps import WRAPPERS, key_map_for, renamed
+from fedra.models.user_model import NamedHead
 
 RUN_MODEL = "model.safetensors"
 """The file in a finished run's folder that holds its model."""
@@ -27,7 +28,11 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Loaded:
-    """What came of a file: how its tensors were named, which of the model's were set, which of the head's were not."""
+    """What `load_weights` did with a file.
+
+    `layout` says how the file names its tensors, `used` which of the model's were set, `left_out` which tensors of the
+    file were not used (a head for other classes).
+    """
 
     layout: str
     used: tuple[str, ...]
@@ -35,15 +40,32 @@ class Loaded:
 
 
 def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str] | None = None) -> Loaded:
-    """Put the tensors of a .safetensors or torch file, or of a run's folder, into `module` with a `body` and a `head`.
+    """Put the weights of a file into a model. The body must fit exactly.
 
-    Names like the module's own are taken as they are, those of common public checkpoints are known; for any other
-    file `key_map` maps patterns (regular expressions, replaced in order) to the module's names, and "" leaves a tensor
-    out. The body must fit exactly. The head is taken where it fits and stays as it is otherwise: its classes are
-    the data's own.
+    Args:
+        module: A model with a `body` and a `head`; it is changed in place.
+        path: A .safetensors or torch file, or the folder of a finished run. Names like the module's own are taken as
+            they are, those of the network inside `named_head` and of common public checkpoints are known.
+        key_map: For any other file: patterns (regular expressions, replaced in order) to the module's names; "" leaves
+            a tensor out.
+
+    Returns:
+        What was set. The head is taken where it fits and stays as it is otherwise: its classes are the data's own.
+
+    Example:
+        >>> import safetensors.torch
+        >>> from fedra.models import build
+        >>> model = build("mlp", (64,), 10, seed=1)
+        >>> safetensors.torch.save_file(model.state_dict(), "weights.safetensors")
+        >>> load_weights(build("mlp", (64,), 10, seed=2), "weights.safetensors").left_out
+        ()
     """
     path = _file(Path(path))
     tensors = {WRAPPERS.sub("", name): value for name, value in read_tensors(path).items()}
+    if isinstance(module, NamedHead) and key_map is None:
+        own = {module.split_name(name): value for name, value in tensors.items()}
+        if {f"body.{name}" for name in module.body.state_dict()} <= own.keys():
+            tensors = own
     layout, given = _in_our_names(tensors, key_map)
     state = module.state_dict()
     given = {name: _shaped(value, state.get(name)) for name, value in given.items()}
@@ -60,7 +82,20 @@ def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str]
 
 
 def digest_of_weights(path: Path | str) -> str:
-    """A mark of a weight file, by which a changed one is known."""
+    """A mark of a weight file, by which a changed one is known.
+
+    Args:
+        path: A weight file, or the folder of a finished run.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("w.bin").write_bytes(b"weights")
+        >>> len(digest_of_weights("w.bin"))
+        32
+    """
     file = _file(Path(path))
     if not file.is_file():
         raise DataError(f"there is no weight file '{file}': check the path")

@@ -12,9 +12,24 @@ from fedra.models.recognition_model import RecognitionModel
 def with_projection(
     module: nn.Module, width: int, shape: tuple[int, ...], classes: int, *, seed: int
 ) -> RecognitionModel:
-    """`module` with Linear(f, f), ReLU, Linear(f, width) after its body and a new head on the `width` outputs.
+    """A model with Linear(f, f), ReLU, Linear(f, width) after its body, and a new head on the `width` outputs.
 
     Li et al., "Model-contrastive federated learning", CVPR 2021, use width 256.
+
+    Args:
+        module: A model with a `body`; its body becomes a part of the result.
+        width: How many features the projection gives.
+        shape: The shape of one example.
+        classes: How many classes the new head tells apart.
+        seed: Seeds the weights of the new layers.
+
+    Returns:
+        The new model.
+
+    Example:
+        >>> from fedra.models import build
+        >>> with_projection(build("mlp", (64,), 10, seed=0), 16, (64,), 10, seed=0).head
+        Linear(in_features=16, out_features=10, bias=True)
     """
     body = module.get_submodule("body")
     was_training = body.training

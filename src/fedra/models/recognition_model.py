@@ -6,7 +6,17 @@ from torch import Tensor, nn
 
 
 class RecognitionModel(nn.Module):
-    """`body` maps a batch to features (B, d), `head` maps features to logits (B, classes)."""
+    """A network in two parts: `body` maps a batch to features (B, d), `head` maps features to logits (B, classes).
+
+    Args:
+        body: Everything but the last layer.
+        head: The layer that makes the logits.
+
+    Example:
+        >>> from torch import nn
+        >>> RecognitionModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU()), nn.Linear(32, 10)).head
+        Linear(in_features=32, out_features=10, bias=True)
+    """
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -27,5 +37,16 @@ def keeps_contract(module: nn.Module) -> bool:
 
 
 def parameters_of(module: nn.Module) -> int:
-    """The number of trainable and frozen weights; buffers do not count."""
+    """The number of weights, trainable or frozen.
+
+    Args:
+        module: Any module.
+
+    Returns:
+        How many numbers its parameters hold; buffers do not count.
+
+    Example:
+        >>> parameters_of(nn.Linear(3, 2))
+        8
+    """
     return sum(parameter.numel() for parameter in module.parameters())

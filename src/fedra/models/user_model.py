@@ -14,7 +14,18 @@ from fedra.models.recognition_model import RecognitionModel, keeps_contract
 
 
 class NamedHead(RecognitionModel):
-    """A user's module split at its head: `body` is the module with the identity in the head's place."""
+    """A user's module split at its head: `body` is the module with the identity in the head's place.
+
+    Args:
+        module: The network; it is copied, never changed.
+        head: The dotted name of the layer that makes the logits.
+
+    Example:
+        >>> from torch import nn
+        >>> split = NamedHead(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "1")
+        >>> type(split.unwrap()).__name__, split.head
+        ('Sequential', Linear(in_features=64, out_features=10, bias=True))
+    """
 
     def __init__(self, module: nn.Module, head: str) -> None:
         whole = deepcopy(module)
@@ -25,6 +36,11 @@ class NamedHead(RecognitionModel):
         self.training = module.training
         _need_own_weights(self)
 
+    def split_name(self, name: str) -> str:
+        """The name in `body` and `head` of what the user's own module calls `name`."""
+        inside = name.removeprefix(f"{self.name}.")
+        return f"body.{name}" if inside == name else f"head.{inside}"
+
     def unwrap(self) -> nn.Module:
         """A copy of the user's own module, of its own type and parameter names, with the present weights."""
         whole = deepcopy(self.body)
@@ -33,10 +49,21 @@ class NamedHead(RecognitionModel):
 
 
 def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None = None) -> RecognitionModel:
-    """`module` as a body and a head, where `head` is the dotted name of its last submodule, e.g. "fc".
+    """Any network as a body and a head.
 
-    The module is copied, never changed; one that already keeps the contract is returned as it is. With a
-    batch as `example`, the split is checked at once.
+    Args:
+        module: The network, from a batch to logits; it is copied, never changed.
+        head: The dotted name of the layer that makes the logits, such as "fc" or "classifier.6".
+        example: A batch on which the split is tried at once.
+
+    Returns:
+        A module with `body` and `head`, whose `unwrap()` gives back a module of the network's own type; a network that
+        has a `body` and a `head` and no weights elsewhere is returned as it is.
+
+    Example:
+        >>> from torch import nn
+        >>> named_head(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "1").head
+        Linear(in_features=64, out_features=10, bias=True)
     """
     as_is = head == "head" and keeps_contract(module)
     model = cast(RecognitionModel, module) if as_is else NamedHead(module, head)
@@ -46,9 +73,18 @@ def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None 
 
 
 def check(model: RecognitionModel, example: Tensor) -> None:
-    """Refuse a model for which head(body(x)) is not what the whole gives on the batch `example`.
+    """Refuse a model for which head(body(x)) is not what the whole gives.
 
     Works on copies in evaluation mode, so neither the model's buffers nor any generator move.
+
+    Args:
+        model: A model with `body` and `head`.
+        example: A batch of inputs.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> check(named_head(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "1"), torch.rand(2, 8, 8))
     """
     whole = (model.unwrap() if isinstance(model, NamedHead) else deepcopy(model)).eval()
     split = deepcopy(model).eval()

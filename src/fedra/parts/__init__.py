@@ -1,5 +1,119 @@
-"""Parts that two or more algorithms share; the file's name is the slot's name. Importing them makes them known."""
+"""All that a new algorithm needs: the kinds of parts, their capabilities, what they look at, and fedra's shared parts.
 
-from fedra.parts import combine, gradient, margin, objective, personalise, server
+    from fedra.parts import Term, tree
+    import fedra
 
-__all__ = ["combine", "gradient", "margin", "objective", "personalise", "server"]
+A part that one algorithm alone uses lives in that algorithm's file (`fedra.algorithms`).
+"""
+
+from fedra.core import tree
+from fedra.core.algorithm import Algorithm
+from fedra.core.batches import Examples
+from fedra.core.capabilities import (
+    AsksClients,
+    ChecksTraining,
+    ClientState,
+    CollectsUploads,
+    CountsSteps,
+    LooksBack,
+    OwnParams,
+    ServerState,
+    Sizes,
+    StepDraws,
+    StepState,
+    Teachers,
+    TrainsBeside,
+)
+from fedra.core.data_rule import DataRule, OwnData, Public, Supply
+from fedra.core.model import Model, Output, Weights
+from fedra.core.optimizer import Optimizer
+from fedra.core.part import Combine, GradientFunction, GradientRule, Part, ServerRule, StartRule, Term, known_parts
+from fedra.core.personalizer import Answers, Personalizer
+from fedra.core.sharing import Sharing
+from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
+from fedra.core.view import Batch, Client, Local, Population, Server, Upload, View
+from fedra.parts.combine import Median, PlainMean, RunningMean, TrimmedMean, WeightedMean
+from fedra.parts.gradient import Accumulate, AlsoDescend, Clip, FixedRadius, Perturb, Radius
+from fedra.parts.margin import HeadMargin, MarginSoftmax, PositiveHinge
+from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegulariser, ModelContrast, kl_divergence
+from fedra.parts.personalize import FineTune, KeepPrivate
+from fedra.parts.spread import CrossClientSoftmax, Hinge, Penalty, SpreadOut
+from fedra.parts.start import MeanRows, class_means
+from fedra.parts.twin import Twin
+
+__all__ = [
+    "Accumulate",
+    "Algorithm",
+    "AlsoDescend",
+    "Answers",
+    "AsksClients",
+    "Batch",
+    "ChecksTraining",
+    "Client",
+    "ClientState",
+    "Clip",
+    "CollectsUploads",
+    "Combine",
+    "ControlTerm",
+    "CountsSteps",
+    "CrossClientSoftmax",
+    "CrossEntropy",
+    "DataRule",
+    "DynamicRegulariser",
+    "Examples",
+    "FineTune",
+    "FixedRadius",
+    "GradientFunction",
+    "GradientRule",
+    "HeadMargin",
+    "Hinge",
+    "KeepPrivate",
+    "Local",
+    "LooksBack",
+    "MarginSoftmax",
+    "MeanRows",
+    "Median",
+    "Model",
+    "ModelContrast",
+    "Optimizer",
+    "Output",
+    "OwnData",
+    "OwnParams",
+    "Params",
+    "Part",
+    "Penalty",
+    "Personalizer",
+    "Perturb",
+    "PlainMean",
+    "Population",
+    "PositiveHinge",
+    "Public",
+    "Radius",
+    "RunningMean",
+    "Server",
+    "ServerRule",
+    "ServerState",
+    "Sharing",
+    "Sizes",
+    "SpreadOut",
+    "StartRule",
+    "StepDraws",
+    "StepState",
+    "Supply",
+    "Teachers",
+    "Term",
+    "TrainsBeside",
+    "Tree",
+    "TrimmedMean",
+    "Twin",
+    "Upload",
+    "Uploads",
+    "View",
+    "WeightedMean",
+    "Weights",
+    "class_means",
+    "kl_divergence",
+    "known_parts",
+    "tree",
+]

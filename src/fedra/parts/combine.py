@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -69,32 +68,6 @@ class PlainMean(RunningMean):
 
     def weight(self, examples: int) -> float:
         return 1
-
-
-@dataclass(frozen=True)
-class NormalisedMean(RunningMean):
-    """FedNova's mean: each change divided by its effective number of steps, then stretched by their mean.
-
-    a_k is the effective number of local steps (momentum counted in) and p_k = n_k / sum n
-    (Wang et al., NeurIPS 2020).
-    """
-
-    formula: ClassVar[str] = "w_g + (sum_k p_k a_k) sum_k p_k (w_k - w_g) / a_k"
-    counts_steps: ClassVar[bool] = True
-
-    def weight(self, examples: int) -> float:
-        return examples
-
-    def factor(self, examples: int, effective_steps: float) -> float:
-        return examples / effective_steps
-
-    def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
-        steps = sum(map(operator.mul, uploads.examples, uploads.effective_steps))
-        return super().add_stack(total, uploads) | {"steps": total.get("steps", 0.0) + steps}
-
-    def finish(self, total: Tree) -> Weights:
-        mean = super().finish(total)
-        return Weights(tree.scale(mean.params, total["steps"] / total["weight"]), mean.buffers)
 
 
 @dataclass(frozen=True)

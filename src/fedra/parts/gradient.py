@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional as F
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
@@ -42,62 +41,6 @@ class FixedRadius(Radius):
 
 
 @dataclass(frozen=True)
-class WeightRadius(Radius):
-    """A ball scaled by the weights themselves (ASAM, Kwon et al., ICML 2021); biases too unless told not to."""
-
-    eta: Strength = 0.0
-    bias_scaling: bool = True
-    formula: ClassVar[str] = "eps = rho T^2 g / ||T g||,  T = |w| + eta"
-
-    def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
-        sizes = {name: self._size(name, params[name]) for name in gradient}
-        if view.functional:  # a transform may hand out one number for a whole tensor
-            scaled = {name: sizes[name] * slope for name, slope in gradient.items()}
-        else:
-            scaled = {name: slope.mul_(sizes[name]) for name, slope in gradient.items()}
-        length = tree.norm(scaled)
-        return {name: slope.mul_(sizes[name]) for name, slope in scaled.items()}, length
-
-    def _size(self, name: str, weight: Tensor) -> Tensor:
-        if name.endswith("bias") and not self.bias_scaling:
-            return torch.ones_like(weight)
-        # Without eta the sign of w does not matter, in T^2 g as in ||T g||: the same bits, and no copy of the weights.
-        return weight.detach().abs().add_(self.eta) if self.eta else weight.detach()
-
-
-@dataclass(frozen=True)
-class DriftRadius(Radius):
-    """FedSoL's adaptive radius: larger where a weight has drifted further from the received one.
-
-    `over` is what the drift is normalised over: the first dimension of each tensor (as the authors' code runs),
-    each tensor, or each layer's weight and bias together (as the paper's equation 11 reads). The same rho is
-    not interchangeable between them: "layer" perturbs about ten times less.
-    """
-
-    over: Literal["dim0", "tensor", "layer"] = "dim0"
-    formula: ClassVar[str] = "eps = rho Lambda g / ||g||,  Lambda = |w - w_g| / ||w - w_g||_over"
-    looks_back: ClassVar[bool] = True
-
-    def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
-        drift = self.drift(params, view, tuple(gradient))
-        return {name: drift[name] * slope for name, slope in gradient.items()}, tree.norm(gradient)
-
-    def drift(self, params: Params, view: View, names: tuple[str, ...]) -> Params:
-        """Lambda for each parameter."""
-        moved = {name: (params[name].detach() - view.client.origin.params[name]).abs() for name in names}
-        if self.over == "dim0":
-            return {name: F.normalize(value, dim=0, eps=TINY) for name, value in moved.items()}
-        if self.over == "tensor":
-            return {name: value / value.norm().clamp(min=TINY) for name, value in moved.items()}
-        layers = {name: name.rpartition(".")[0] for name in names}
-        sizes = {
-            layer: tree.norm({name: moved[name] for name in names if layers[name] == layer}).clamp(min=TINY)
-            for layer in set(layers.values())
-        }
-        return {name: value / sizes[layers[name]] for name, value in moved.items()}
-
-
-@dataclass(frozen=True)
 class Perturb(GradientRule):
     """Takes the inner gradient at weights perturbed along a direction: up the objective itself (SAM), or along
     any term's gradient (FedSoL). Below `floor` the direction is rounding noise and nothing is perturbed.
@@ -116,10 +59,10 @@ class Perturb(GradientRule):
                 f"a head-only perturbation along '{self.along.name}' would be exactly no perturbation, because "
                 "that term's gradient with respect to the head is zero: use scope 'all' or 'body'"
             )
-        if self.scope != "all" and algorithm.sharing.is_frozen(f"{self.scope}."):
+        if self.scope != "all" and algorithm.freezes(f"{self.scope}."):
             raise ConfigError(
                 f"scope '{self.scope}' would perturb nothing, because the {self.scope} is frozen: perturb what is "
-                "trained, or take the prefix out of sharing.frozen"
+                "trained, or freeze less"
             )
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:

@@ -12,6 +12,15 @@ from torch.nn import functional as F
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import (
+    ClientState,
+    CollectsUploads,
+    OwnParams,
+    ServerState,
+    Sizes,
+    StepDraws,
+    StepState,
+)
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
@@ -29,7 +38,7 @@ SPREAD = 0.01
 
 
 @dataclass(frozen=True)
-class MarginSoftmax(Term):
+class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, StepState, StepDraws):
     """A margin loss between the features and class vectors F, which are trained and averaged like the model.
 
     F is separate from the classifier: it shapes the features during training and predicts nothing. A loss with
@@ -51,14 +60,14 @@ class MarginSoftmax(Term):
         object.__setattr__(self, "margin", replace(self.margin, check=False))
 
     def check(self, algorithm: Algorithm) -> None:
-        if algorithm.sharing.owned:
+        if algorithm.owns_classes:
             raise ConfigError(
                 f"{self.name} compares features with class vectors that all clients share, but here every client knows "
                 "its own classes alone: put the margin on the head instead (margin-head, or fedpe's field margin)"
             )
 
-    def init_params(self, features: int, classes: int, draw: torch.Generator) -> Params:
-        vectors = SPREAD * torch.randn(classes, features, generator=draw)
+    def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
+        vectors = SPREAD * torch.randn(sizes.classes, sizes.features, generator=draw)
         return {"vectors": vectors, **self.margin.init_learned(vectors)}
 
     def init_server(self, weights: Weights) -> Tree:
@@ -120,7 +129,7 @@ class MarginSoftmax(Term):
 
 
 @dataclass(frozen=True)
-class MarginHead(MarginSoftmax):
+class HeadMargin(MarginSoftmax, name="margin-head"):
     """A margin loss on the rows of the model's own head in place of cross-entropy, as face recognisers are trained."""
 
     weight: Strength = 1.0
@@ -130,14 +139,14 @@ class MarginHead(MarginSoftmax):
 
     def check(self, algorithm: Algorithm) -> None:
         some = torch.eye(3)
-        if algorithm.sharing.is_owned(HEAD) and (self.margin.init_state(some) or self.margin.init_learned(some)):
+        if algorithm.owns(HEAD) and (self.margin.init_state(some) or self.margin.init_learned(some)):
             raise ConfigError(
                 f"the loss {type(self.margin).__name__} keeps or learns numbers beside the class embeddings, which do "
                 "not go with rows that belong to clients: choose one without, such as cosface or arcface"
             )
 
-    def init_params(self, features: int, classes: int, draw: torch.Generator) -> Params:
-        return self.margin.init_learned(torch.empty(classes, features))
+    def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
+        return self.margin.init_learned(torch.empty(sizes.classes, sizes.features))
 
     def init_server(self, weights: Weights) -> Tree:
         return super().init_server(weights) if HEAD in weights.params else {}

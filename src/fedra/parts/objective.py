@@ -1,19 +1,19 @@
-"""Terms of the local objective. They add, in any order."""
+"""Terms of the local objective that several algorithms use. They add, in any order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedra.core import tree
+from fedra.core.capabilities import ClientState, CollectsUploads, CountsSteps, ServerState, Teachers
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
-from fedra.core.view import Client, Local, View
+from fedra.core.view import Client, Local, Population, Server, Upload, View
 from fedra.registry import Positive, Strength
 
 
@@ -30,63 +30,7 @@ class CrossEntropy(Term):
 
 
 @dataclass(frozen=True)
-class Proximal(Term):
-    """Half of mu times the squared distance to the received weights (FedProx, Li et al., MLSys 2020)."""
-
-    mu: Strength = 1.0
-    formula: ClassVar[str] = "mu/2 ||w - w_g||^2"
-    closed_form: ClassVar[bool] = True
-    looks_back: ClassVar[bool] = True
-
-    def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        drift = tree.subtract(tree.select(params, view.client.trained), view.client.origin.params)
-        return 0.5 * self.mu * tree.dot(drift, drift)
-
-    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
-        origin = view.client.origin.params
-        for name, slope in gradient.items():
-            slope.add_(params[name].detach(), alpha=self.mu).sub_(origin[name], alpha=self.mu)
-
-
-@dataclass(frozen=True)
-class Distillation(Term):
-    """Knowledge distillation from the received model (FedSoL's proximal term, Lee et al., CVPR 2024)."""
-
-    weight: Strength = 1.0
-    temperature: Positive = 3.0
-    squared_temperature: bool = False
-    formula: ClassVar[str] = "weight * KL(softmax(z_g / T) || softmax(z / T))  [* T^2 with squared_temperature]"
-
-    def teachers(self, client: Client) -> dict[str, Weights]:
-        return {"origin": client.origin}
-
-    def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        divergence = kl_divergence(view.teachers[self.name]["origin"].logits, output.logits, self.temperature)
-        factor = self.weight * (self.temperature**2 if self.squared_temperature else 1.0)
-        return factor * view.batch.mean(divergence)
-
-
-@dataclass(frozen=True)
-class NotTrueDistillation(Term):
-    """Distillation over the classes that are not the true one (FedNTD, Lee et al., NeurIPS 2022)."""
-
-    beta: Strength = 1.0
-    temperature: Positive = 1.0
-    formula: ClassVar[str] = "beta T^2 KL(softmax(z_g[not y] / T) || softmax(z[not y] / T))"
-
-    def teachers(self, client: Client) -> dict[str, Weights]:
-        return {"origin": client.origin}
-
-    def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        others = torch.arange(output.logits.shape[1] - 1, device=output.logits.device)
-        columns = others + (others >= view.batch.targets.unsqueeze(1))  # every column but the true class's
-        teacher = view.teachers[self.name]["origin"].logits.gather(1, columns)
-        divergence = kl_divergence(teacher, output.logits.gather(1, columns), self.temperature)
-        return self.beta * self.temperature**2 * view.batch.mean(divergence)
-
-
-@dataclass(frozen=True)
-class ModelContrast(Term):
+class ModelContrast(Term, ClientState, Teachers):
     """Pulls features toward the received model's and away from the client's previous model's (MOON, CVPR 2021).
 
     A client that takes part for the first time has no previous model; the received one stands in, which makes
@@ -114,7 +58,7 @@ class ModelContrast(Term):
         return {"params": local.weights.params, "buffers": local.weights.buffers}, {}
 
 
-class ControlTerm(Term, abstract=True):
+class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, abstract=True):
     """A linear term whose gradient takes out a client's own direction and puts in the clients' mean direction.
 
     The client remembers its own, the server keeps the mean and sends it to all: SCAFFOLD's control variates and
@@ -122,7 +66,6 @@ class ControlTerm(Term, abstract=True):
     """
 
     closed_form: ClassVar[bool] = True
-    counts_steps: ClassVar[bool] = True
 
     def init_client(self, origin: Weights) -> Tree:
         return {"own": tree.zeros_like(origin.params)}
@@ -156,6 +99,47 @@ class ControlTerm(Term, abstract=True):
                 slope.add_(mean[name] / ratio)
             else:
                 slope.add_(mean[name], alpha=1 / ratio)
+
+
+@dataclass(frozen=True)
+class DynamicRegulariser(Term, ClientState, ServerState, CollectsUploads):
+    """A linear term that each client learns, and a quadratic one; the server corrects the mean by h / alpha.
+
+    The correction follows any combine rule: it moves the server's parameters and averages nothing itself.
+    """
+
+    alpha: Positive = 0.1
+    formula: ClassVar[str] = (
+        "-<l_k, w> + alpha/2 ||w - w_g||^2;  l_k <- l_k - alpha (w_k - w_g);  "
+        "h <- h - alpha/N sum_S (w_k - w_g);  w_g <- mean - h / alpha"
+    )
+    closed_form: ClassVar[bool] = True
+
+    def init_client(self, origin: Weights) -> Tree:
+        return {"slope": tree.zeros_like(origin.params)}
+
+    def init_server(self, weights: Weights) -> Tree:
+        return {"slope": tree.zeros_like(weights.params)}
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        drift = tree.subtract(params, view.client.origin.params)
+        return 0.5 * self.alpha * tree.dot(drift, drift) - tree.dot(view.client.memory[self.name]["slope"], params)
+
+    def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
+        origin, own = view.client.origin.params, view.client.memory[self.name]["slope"]
+        for name, slope in gradient.items():
+            slope.add_(params[name].detach(), alpha=self.alpha).sub_(origin[name], alpha=self.alpha).sub_(own[name])
+
+    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
+        return {"slope": tree.add(local.client.memory[self.name]["slope"], local.drift, -self.alpha)}, {}
+
+    def collect(self, total: Tree, upload: Upload) -> Tree:
+        return {"drift": tree.accumulate(total.get("drift", {}), upload.delta)}
+
+    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+        slope = tree.add(before.memory[self.name]["slope"], total["drift"], -self.alpha / population.clients)
+        corrected = tree.add(server.weights.params, slope, -1 / self.alpha)
+        return server.with_params(corrected).with_memory(self.name, {"slope": slope})
 
 
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:

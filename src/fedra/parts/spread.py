@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import ServerState
 from fedra.core.model import Weights
 from fedra.core.ownership import Owners
 from fedra.core.part import Part, ServerRule
 from fedra.core.random import generator
-from fedra.core.tree import Params, Tree
+from fedra.core.tree import Tree
 from fedra.core.view import Population, Server
 from fedra.errors import ConfigError, FedraError
 from fedra.losses.angular_loss import ScaledLoss
@@ -123,27 +124,6 @@ class CrossClientSoftmax(Penalty):
 
 
 @dataclass(frozen=True)
-class CrossClientCosine(Penalty):
-    """FedCos: the sum of all similarities between rows of different clients; O(C d), no block needed.
-
-    Raw rows make it unbounded below, so that rows are normalised unless `normalised` is false.
-    """
-
-    normalised: bool = True
-    reduction: Reduction = "sum"
-    formula: ClassVar[str] = "sum_a sum_{b: no owner of a} W_b W'_a"
-
-    def gradient(self, rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Tensor:
-        unit = F.normalize(rows, dim=1) if self.normalised else rows
-        push = unit.sum(dim=0).expand_as(unit).clone()
-        for members, related in owners.groups():
-            push[members] -= unit[related].sum(dim=0)
-        if self.normalised:
-            push = through_normalisation(push, rows)
-        return push / len(rows) if self.reduction == "mean" else push
-
-
-@dataclass(frozen=True)
 class Hinge(Penalty):
     """FedAwS's spread-out (Yu et al., ICML 2020) in its cosine form: rows closer than `threshold` push each other.
 
@@ -174,7 +154,7 @@ class Hinge(Penalty):
 
 
 @dataclass(frozen=True)
-class SpreadOut(ServerRule):
+class SpreadOut(ServerRule, ServerState):
     """The server's gradient steps on the class embeddings after every round: W <- W - strength lr grad penalty(W).
 
     `sample` draws that many rows as negatives for each block where all would be too many; `active_only` leaves out
@@ -192,17 +172,17 @@ class SpreadOut(ServerRule):
     formula: ClassVar[str] = "W <- W - strength lr grad penalty(W)"
 
     def check(self, algorithm: Algorithm) -> None:
-        if not algorithm.sharing.is_owned(self.rows):
+        if not algorithm.owns(self.rows):
             raise ConfigError(
                 f"spread-out moves the class embeddings '{self.rows}', which this algorithm does not give to classes: "
-                "begin with fedpe, or set sharing.owned"
+                "begin with fedpe, or with another sharing that owns it"
             )
         self.penalty.refuse_margins()
 
     def init_server(self, weights: Weights) -> Tree:
         return {"rounds": next(iter(weights.params.values())).new_zeros(1)}
 
-    def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
+    def update(self, before: Server, server: Server, population: Population) -> Server:
         assert population.owners is not None, "owned rows have owners"
         done = before.memory[self.name]["rounds"]
         rows, owners = server.weights.params[self.rows], population.owners
@@ -219,48 +199,6 @@ class SpreadOut(ServerRule):
             rows = server.weights.params[self.rows].index_copy(0, moved, rows)
         result = server.with_params({**server.weights.params, self.rows: rows})
         return result.with_memory(self.name, {"rounds": done + 1})
-
-
-@dataclass(frozen=True)
-class UnitRows(ServerRule):
-    """The class embeddings begin as random directions of length one, nearly orthogonal in high dimension."""
-
-    rows: str = "head.weight"
-    formula: ClassVar[str] = "W_c = g / ||g||,  g ~ N(0, I)"
-
-    def init_weights(self, params: Params, draw: torch.Generator) -> Params:
-        start = torch.randn(params[self.rows].shape, generator=draw).to(params[self.rows])
-        return {**params, self.rows: F.normalize(start, dim=1)}
-
-
-@dataclass(frozen=True)
-class MeanRows(ServerRule):
-    """The class embeddings begin at the mean features of their classes under the start model, as FedFace has it.
-
-    Before the first round every client looks at its own images through the start model, which should be a pre-trained
-    one, and sends the mean feature of each of its classes; where several clients hold a class, the server takes the
-    plain mean of theirs.
-    """
-
-    rows: str = "head.weight"
-    formula: ClassVar[str] = "W_c = mean of f_start(x) over the images x of class c"
-
-    def check(self, algorithm: Algorithm) -> None:
-        if not algorithm.sharing.is_owned(self.rows):
-            raise ConfigError(
-                f"mean-rows begins with clients' mean features in '{self.rows}', which this algorithm does not give to "
-                "classes: begin with fedpe, or set sharing.owned"
-            )
-
-    def first_rows(self, features: Tensor, targets: Tensor, classes: int) -> Params:
-        return {self.rows: class_means(features, targets, classes)}
-
-
-def class_means(features: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """The mean feature (classes, d) of every class; all have examples."""
-    targets = targets.to(features.device)
-    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, targets, features)
-    return sums / targets.bincount(minlength=classes).to(features)[:, None]
 
 
 def blocks(rows: Tensor, owners: Owners, draw: torch.Generator, sample: int | None) -> Iterator[Block]:

@@ -33,6 +33,8 @@ def lines(job: Job, outcome: PersonalModels) -> list[dict[str, Any]]:
             "accuracy": outcome.own.get(client),
             **{f"accuracy_{way}": of.get(client) for way, of in outcome.ways.items()},
             "global_accuracy": shared,
+            **{metric.key: outcome.own_metrics.get(client, {}).get(metric.key) for metric in outcome.metrics},
+            **{f"global_{key}": value for key, value in outcome.shared_metrics.get(client, {}).items()},
             **({"diverged": True} if client in diverged else {}),
         }
         for client, shared in sorted(outcome.shared.items())
@@ -75,7 +77,12 @@ def result(outcome: PersonalModels) -> str:
     tried = {f" {_words(way)}": told(f"{name}_{way}") for way in outcome.ways} or {"": told(name)}
     own = [f"clients' own models{way}: {text}" for way, text in tried.items()]
     shared = 100 * (figures["global_on_clients_accuracy"] or 0.0)
-    return "\n".join([*own, f"the global model on the same tests: {shared:.2f} %"])
+    more = [
+        f"{one.name} of clients' own models: {one.text(figures[f'personalised_{one.key}'])}, of the global model on "
+        f"the same tests: {one.text(figures[f'global_on_clients_{one.key}'])}"
+        for one in outcome.metrics
+    ]
+    return "\n".join([*own, f"the global model on the same tests: {shared:.2f} %", *more])
 
 
 def _words(way: str) -> str:

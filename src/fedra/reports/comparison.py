@@ -17,6 +17,7 @@ from rich.table import Table
 from fedra.config.mode import title
 from fedra.console import duration
 from fedra.errors import ConfigError
+from fedra.evaluation.results import collapse_in
 from fedra.reports.sweep_table import Cell, Point, short
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import save_figure
@@ -123,7 +124,8 @@ def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> 
     best = max((final for final in finals if final is not None), default=None)
     for (name, metrics), personal, failure, final in zip(lines, own, failures, finals, strict=True):
         accuracies = _accuracies(metrics)
-        shown = failure or ("-" if final is None else f"{100 * final:.2f}")
+        missing = "collapsed" if collapse_in(metrics) else "-"
+        shown = failure or (missing if final is None else f"{100 * final:.2f}")
         table.add_row(
             name,
             f"[bold]{shown}[/bold]" if final is not None and final == best else shown,
@@ -168,12 +170,14 @@ def read_shares(text: str) -> list[float]:
     return found
 
 
+def _final(metrics: Metrics) -> float | None:
+    """The accuracy of the last test; None where there was none, or it found collapsed embeddings."""
+    accuracies = _accuracies(metrics)
+    return accuracies[-1] if accuracies and not collapse_in(metrics) else None
+
+
 def _accuracies(metrics: Metrics) -> list[float]:
     return [line["accuracy"] for line in metrics if line["accuracy"] is not None]
-
-
-def _final(metrics: Metrics) -> float | None:
-    return next(iter(_accuracies(metrics)[-1:]), None)
 
 
 def megabytes(count: int) -> str:

@@ -100,7 +100,9 @@ def _shortened(value: Any) -> Any:
 def _results(summary: Mapping[str, Any]) -> str:
     kind = "verification accuracy" if summary.get("protocol") == "verification" else "accuracy"
     rows = [("rounds", f"{summary['rounds']:,}"), ("sent by clients", f"{summary['bytes_up'] / 1e6:,.1f} MB")]
-    if summary["final_accuracy"] is not None:
+    if "collapsed" in summary:
+        rows[:0] = [(f"{kind}, last", f"none: {summary['collapsed']}")]
+    elif summary["final_accuracy"] is not None:
         rows[:0] = [
             (f"{kind}, last", f"{summary['final_accuracy']:.2%}"),
             (f"{kind}, best", f"{summary['best_accuracy']:.2%}"),

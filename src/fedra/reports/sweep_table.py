@@ -76,13 +76,15 @@ def short(value: Any) -> str:
     return str(value)
 
 
-def table_rows(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> list[list[str]]:
+def table_rows(
+    cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], figure: str = "accuracy %"
+) -> list[list[str]]:
     """Rows by all swept keys but the last, columns by the last (when there are two or more)."""
     if len(grid) < 2:
         heading = next(iter(grid), "run")
         several = any(len(cell.accuracies) > 1 for _, cell in cells)
         bounds = ["lowest", "highest"] if several else []
-        return [[heading, "accuracy %", *bounds], *(_row(point, cell, several) for point, cell in cells)]
+        return [[heading, figure, *bounds], *(_row(point, cell, several) for point, cell in cells)]
     *row_keys, column_key = grid
     columns = [short(value) for value in grid[column_key]]
     rows: dict[str, list[str]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedra.registry import Registry
 from fedra.runners.auto import Choice, automatic, choose
 from fedra.runners.base import Result, Results, Runner, one_by_one
-from fedra.runners.centralised import centralised
+from fedra.runners.centralized import centralized
 from fedra.runners.processes import processes
 from fedra.runners.ray import on_ray
 from fedra.runners.sequential import sequential
@@ -17,6 +17,6 @@ RUNNERS.add("sequential")(sequential)
 RUNNERS.add("processes")(processes)
 RUNNERS.add("stacked")(stacked)
 RUNNERS.add("ray")(on_ray)
-RUNNERS.add("centralised")(centralised)
+RUNNERS.add("centralized")(centralized)
 
 __all__ = ["RUNNERS", "Choice", "Result", "Results", "Runner", "choose", "one_by_one"]

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from fedra.core import tree
-from fedra.core.batches import Examples, Schedule
+from fedra.core.batches import Examples
 from fedra.core.job import Clients, Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
 from fedra.core.ownership import Owners
 from fedra.core.random import key
@@ -44,7 +45,7 @@ class FewClients:
 
     everyone: Clients
     chosen: Sequence[int]
-    schedule: Schedule
+    local: LocalTraining
 
     @classmethod
     def of(cls, job: Job, count: int) -> FewClients:
@@ -52,14 +53,14 @@ class FewClients:
         by_size = sorted(range(len(job.clients)), key=lambda client: (-job.clients.size(client), client))
         count = min(count, len(by_size), CLIENTS)
         chosen = [by_size[place * len(by_size) // count] for place in range(count)]
-        return cls(job.clients, chosen, job.local.schedule)
+        return cls(job.clients, chosen, job.local)
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def size(self, client: int) -> int:
         whole = self.everyone.size(self.chosen[client])
-        batch = self.schedule.batch or whole
+        batch = self.local.batch or whole
         if whole <= STEPS * batch:
             return whole
         return (STEPS - 1) * batch + (whole % batch or batch)
@@ -87,16 +88,16 @@ class Trial:
     def __init__(self, job: Job, cohort: int) -> None:
         clients = FewClients.of(job, cohort)
         model = Model(copy.deepcopy(job.model.module), job.model.device, job.model.precision)
-        local = replace(job.local, schedule=replace(job.local.schedule, epochs=1))
+        local = replace(job.local, epochs=1)
         seed = key(job.seed, "calibration")
         owners = job.owners and Owners([job.owners.holdings[client] for client in clients.chosen], job.classes)
         few = replace(job, clients=clients, owners=owners, public=None)  # to choose public ones would take too long
         self.job = replace(few, model=model, local=local, seed=seed, test=None)
         self.clients, self.compiled = len(clients), job.model.compiled  # to compile would take longer than the trial
         self.has_public = job.public is not None
-        steps = [job.local.schedule.steps(job.clients.size(client)) for client in range(len(job.clients))]
+        steps = [job.local.steps(job.clients.size(client)) for client in range(len(job.clients))]
         self._steps = statistics.fmean(steps)
-        self._examples = statistics.fmean(map(job.clients.size, range(len(job.clients)))) * job.local.schedule.epochs
+        self._examples = statistics.fmean(map(job.clients.size, range(len(job.clients)))) * job.local.epochs
         self._server = init_server(self.job.algorithm, self.job.initial())
 
     @cached_property
@@ -153,7 +154,7 @@ class Trial:
 
     def _round(self, runner: Runner, round: int, clients: Sequence[int], memories: dict[int, Tree]) -> list[Result]:
         job, weights = self.job, self._server.weights
-        received, common = broadcast(job.algorithm, self._server), job.algorithm.sharing.common(weights)
+        received, common = broadcast(job.algorithm, self._server), job.common(weights)
 
         def remembered(client: int) -> Tree:
             return job.remembered(client, weights, memories.get(client, {}))
@@ -167,7 +168,7 @@ class Trial:
 
     def _whole(self, seconds: float, clients: Sequence[int]) -> float:
         """The time of some clients cut short as the time of one whole client."""
-        tried = sum(self.job.local.schedule.steps(self.job.clients.size(client)) for client in clients)
+        tried = sum(self.job.local.steps(self.job.clients.size(client)) for client in clients)
         return seconds * self._steps / tried
 
 

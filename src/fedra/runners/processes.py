@@ -115,11 +115,11 @@ class ProcessRunner:
         return self.begin_evaluation(weights).counts()
 
     def begin_evaluation(self, weights: Weights) -> Portions:
-        assert self._job.test is not None, "the job has no test set"
+        assert self._job.judged is not None, "the job has no test set"
         if self._test is not None:
             self.finish(self._test)
         _publish(weights, self._models.tested)
-        self._test = Portions(self, evaluations(len(self._job.test)))
+        self._test = Portions(self, evaluations(len(self._job.judged)))
         return self._test
 
     def finish(self, test: Portions) -> None:

@@ -32,10 +32,10 @@ class SequentialRunner:
             yield Result(client, new_memory, upload)
 
     def evaluate(self, weights: Weights) -> Counts:
-        job = self._job
-        assert job.test is not None, "the job has no test set"
+        job, judged = self._job, self._job.judged
+        assert judged is not None, "the job has no test set"
         with threads(self._threads):
-            return evaluate(job.model, weights, job.test, job.classes)
+            return evaluate(job.model, weights, judged, job.classes, job.keep_scores)
 
     def begin_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))

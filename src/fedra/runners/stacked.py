@@ -14,21 +14,22 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from fedra.core.capabilities import TrainsBeside
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
 from fedra.core.part import Part
-from fedra.core.personaliser import Personaliser
+from fedra.core.program import ClientProgram
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
 from fedra.runners.base import Done, Evaluation, Results, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 from fedra.runners.stacked_data import StackedData
-from fedra.runners.stacked_round import Common, mixes_examples, train_stack
+from fedra.runners.stacked_round import mixes_examples, train_stack
 
 WEIGHT_COPIES = 6
-"""Stacks as large as the weights: weights, gradient, two of an optimiser, one of memory, one in passing."""
+"""Stacks as large as the weights: weights, gradient, two of an optimizer, one of memory, one in passing."""
 
 PASSES = 3
 """Passes whose activations may be alive at once: the training pass, its gradient, a teacher's."""
@@ -51,14 +52,13 @@ class StackedRunner:
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
     ) -> Iterator[Results]:
-        model = self._job.model
-        origin = Weights(model.arrange(origin.params), model.arrange(origin.buffers))
-        common = Common.of(self._job, round, origin, model.arrange_tree(received))
+        names = (*origin.params, *self._job.owned)
+        program = self._job.program(round, origin, received, names, functional=True)
         size = self._chunk or self._clients_at_once(origin, cohort)
         for start in range(0, len(cohort), size):
             clients = cohort[start : start + size]
             with threads(self._threads or _threads(len(clients), origin)):
-                results = self._train_chunk(round, common, clients, memory)
+                results = self._train_chunk(round, program, clients, memory)
             yield results
 
     def evaluate(self, weights: Weights) -> Counts:
@@ -71,12 +71,12 @@ class StackedRunner:
         """Nothing to give back."""
 
     def _train_chunk(
-        self, round: int, common: Common, clients: Sequence[int], memory: Callable[[int], Tree]
+        self, round: int, program: ClientProgram, clients: Sequence[int], memory: Callable[[int], Tree]
     ) -> Results:
         try:
             data = StackedData(self._job, round, clients)
             remembered = [memory(client) for client in data.clients]
-            memories, uploads = train_stack(common, data, remembered, vet=data.pads and not self._vetted)
+            memories, uploads = train_stack(program, data, remembered, vet=data.pads and not self._vetted)
             self._vetted |= data.pads
         except Exception as error:
             error.add_note(f"in round {round + 1}, in the stack of clients {list(clients)}")
@@ -92,11 +92,10 @@ class StackedRunner:
         job = self._job
         largest = max(cohort, key=job.clients.size)
         examples = job.clients[largest]
-        batch = min(job.local.schedule.batch or len(examples), len(examples))
+        batch = min(job.local.batch or len(examples), len(examples))
         inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
-        own = job.algorithm.personalise
-        twins = own is not None and type(own).beside is not Personaliser.beside
-        weights = WEIGHT_COPIES * (2 if twins else 1) * size_in_bytes(origin._asdict())
+        twins = 2 if job.algorithm.able(TrainsBeside) else 1
+        weights = WEIGHT_COPIES * twins * size_in_bytes(origin._asdict())
         data = len(examples) * inputs[0].nbytes
         whole = Weights({**job.model.weights().params, **origin.params}, origin.buffers)
         return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, whole, inputs))))
@@ -129,15 +128,15 @@ def _check(job: Job) -> None:
     model = job.model
     if job.public is not None:
         raise ConfigError(
-            "clients that choose public examples have other numbers of them in every round and cannot be stacked: set "
-            "runner.name = 'processes' or 'sequential'"
+            "clients that choose public examples have other numbers of them in every round and cannot be stacked: use "
+            "the runner 'processes' or 'sequential'"
         )
     if model.compiled:
-        raise ConfigError("compiled passes cannot be stacked: set compile = false, or runner.name = 'processes'")
+        raise ConfigError("compiled passes cannot be stacked: do not compile, or use the runner 'processes'")
     if model.precision.mixed and mixes_examples(model.module):
         raise ConfigError(
-            "a stack of clients cannot train batch normalisation in half precision: set precision = 'float32', a model "
-            "without it (norm = 'group'), or runner.name = 'processes'"
+            "a stack of clients cannot train batch normalization in half precision: use precision 'float32', a model "
+            "without it (such as one with group normalization), or the runner 'processes'"
         )
 
 
@@ -153,7 +152,7 @@ def _refusal(error: RuntimeError, module: nn.Module) -> str:
             culprit = f"the part '{own.name}'"
         culprit = layers.get(id(own), culprit)
     reason = str(error).partition("\n")[0].partition(". ")[0]
-    return f"{culprit} cannot be stacked ({reason}): set runner.name = 'processes' or 'sequential'"
+    return f"{culprit} cannot be stacked ({reason}): use the runner 'processes' or 'sequential'"
 
 
 def stacked(

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedra.core import tree
 from fedra.core.batches import Examples, LocalData, refuse_empty, refuse_labels
+from fedra.core.capabilities import StepDraws
 from fedra.core.draws import Draws
 from fedra.core.job import Job
-from fedra.core.part import Part
 from fedra.core.random import shuffles
 from fedra.core.tree import Tree
 from fedra.core.view import Batch
@@ -66,28 +66,26 @@ class StackedData:
     """The data of some clients in one round; `clients`, `examples` and `steps` are in the stack's order."""
 
     def __init__(self, job: Job, round: int, clients: Sequence[int]) -> None:
-        schedule = job.local.schedule
-        self._epochs = schedule.epochs
+        local = job.local
+        self._epochs = local.epochs
         self._dtype, self._device = job.model.dtype, job.model.device
         by_client = {client: job.clients.size(client) for client in clients}
         for client, size in by_client.items():
             refuse_empty(client, size)
-        portions = {size: schedule.portions(size) for size in set(by_client.values())}
+        portions = {size: local.portions(size) for size in set(by_client.values())}
         self.clients = sorted(clients, key=lambda client: -len(portions[by_client[client]]))
         self.examples = [by_client[client] for client in self.clients]
-        self.steps = [schedule.epochs * len(portions[size]) for size in self.examples]
+        self.steps = [local.epochs * len(portions[size]) for size in self.examples]
         self.sizes = np.zeros((len(self.clients), self.steps[0]), dtype=np.int64)
-        lengths = {
-            size: np.tile([end - start for start, end in cuts], schedule.epochs) for size, cuts in portions.items()
-        }
+        lengths = {size: np.tile([end - start for start, end in cuts], local.epochs) for size, cuts in portions.items()}
         for row, size in enumerate(self.examples):
             self.sizes[row, : self.steps[row]] = lengths[size]
         whole, classes = job.clients.joined(self.clients), max(map(job.classes_of, self.clients))
         targets = whole.targets if whole else torch.cat([job.clients[client].targets for client in self.clients])
         self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
-        draws = any(type(part).draw is not Part.draw for part in job.algorithm.parts().values())
+        draws = bool(job.algorithm.able(StepDraws))
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
-        an_epoch = np.array(self.steps)[:, None] // schedule.epochs
+        an_epoch = np.array(self.steps)[:, None] // local.epochs
         self._epoch = torch.from_numpy(np.arange(self.steps[0]) // an_epoch).to(self._device)
         self._active = (self.sizes > 0).sum(axis=0).tolist()
         self._source: Source = (
@@ -172,7 +170,7 @@ class Drawn:
     def __init__(self, job: Job, round: int, clients: Sequence[int], own: Sequence[Examples] | None) -> None:
         own = own or [job.clients[client] for client in clients]
         self._batches = [
-            iter(LocalData(one, job.model, job.local.schedule, job.classes_of(client), job.seed, round, client))
+            iter(LocalData(one, job.model, job.local, job.classes_of(client), job.seed, round, client))
             for client, one in zip(clients, own, strict=True)
         ]
 
@@ -184,13 +182,13 @@ class Drawn:
 
 def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray) -> np.ndarray:
     """(clients, steps, batch): the rows of every batch in the clients' data one after the other."""
-    schedule = job.local.schedule
-    orders = shuffles(job.seed, round, clients, counts, schedule.epochs)
+    local = job.local
+    orders = shuffles(job.seed, round, clients, counts, local.epochs)
     starts = np.cumsum([0, *counts[:-1]])[:, None]
     steps = np.arange(sizes.shape[1])
-    an_epoch = (sizes > 0).sum(axis=1, keepdims=True) // schedule.epochs
+    an_epoch = (sizes > 0).sum(axis=1, keepdims=True) // local.epochs
     epoch, portion = np.divmod(steps, an_epoch)
-    begin = epoch * orders.shape[1] + starts + portion * (schedule.batch or 0)
+    begin = epoch * orders.shape[1] + starts + portion * (local.batch or 0)
     slots = np.arange(sizes.max())
     real = slots < sizes[:, :, None]
     rows = np.broadcast_to(starts[:, :, None], real.shape).copy()

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedra.core import tree
+from fedra.core.capabilities import Teachers
 from fedra.core.model import Output
-from fedra.core.part import Part
+from fedra.core.program import ClientProgram
 from fedra.core.teachers import Outputs
 from fedra.core.tree import Params, Tree
 from fedra.runners import stacked_tree as stack
@@ -30,10 +31,9 @@ def look_up(speak: Callable[[Tree], Outputs], own: Tree, data: StackedData) -> P
     return known
 
 
-def worthwhile(parts: dict[str, Part], per_example: bool, data: StackedData) -> bool:
+def worthwhile(program: ClientProgram, data: StackedData) -> bool:
     """Whether any part listens, to examples that come more than once and mean the same each time."""
-    listens = any(type(part).teachers is not Part.teachers for part in parts.values())
-    return listens and per_example and data.repeats
+    return bool(program.algorithm.able(Teachers)) and program.model.per_example and data.repeats
 
 
 def picked(known: Params, rows: Tensor) -> Tree:

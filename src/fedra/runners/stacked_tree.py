@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedra.core import tree
 from fedra.core.tree import Params, Tree
@@ -24,27 +23,13 @@ def together(trees: Sequence[Tree], does: str, hook: str) -> Tree:
             path, _ = next(iter(shape.items() ^ shapes[0].items()))
             raise ConfigError(
                 f"the part '{path.partition('|')[0]}' {does} other things of one client than of another, so that "
-                f"they cannot be stacked: let its {hook} give the same, or set runner.name = 'processes'"
+                f"they cannot be stacked: let its {hook} give the same, or use the runner 'processes'"
             )
     return tree.unflatten({path: torch.stack([one[path] for one in flat]) for path in flat[0]})
 
 
-def norms(delta: Params, count: int) -> list[float]:
-    """The Euclidean norm of each client's change."""
-    if not delta:
-        return [0.0] * count
-    lengths = [torch.linalg.vector_norm(value.reshape(count, -1), dim=1) for value in delta.values()]
-    norms: list[float] = torch.linalg.vector_norm(torch.stack(lengths), dim=0).tolist()
-    return norms
-
-
-def repeated(value: Tensor, count: int, already: bool = False) -> Tensor:
-    """A copy for each client; what is stacked already is copied as it is."""
-    return value.clone() if already else value.expand(count, *value.shape).clone(memory_format=torch.contiguous_format)
-
-
 def first(values: Tree, count: int) -> Tree:
-    """The first clients' slices, as views; an optimiser's scalar is common to all."""
+    """The first clients' slices, as views; an optimizer's scalar is common to all."""
     return tree.each(values, lambda value: value[:count] if value.dim() else value)
 
 

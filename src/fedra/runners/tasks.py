@@ -52,8 +52,8 @@ def answer(task: Task, job: Job, weights: Weights) -> Any:
         if isinstance(task, Train):
             return run_client(job, task.round, task.client, weights, task.received, task.memory)
         arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-        assert job.test is not None
-        return count(job.model, arranged, job.test, job.classes, task.batches)
+        assert job.judged is not None
+        return count(job.model, arranged, job.judged, job.classes, task.batches, job.keep_scores)
     except Exception as error:
         return _portable(error)
 

@@ -119,7 +119,8 @@ class Checkpoint:
         except Damaged as error:
             raise RunError(f"{error}, and without it the checkpoint cannot be used: start the run anew") from None
         _compare(_server_tree(server), found, path)
-        restored = Server(Weights(found["params"], found.get("buffers", {})), found.get("memory", {}))
+        weights = Weights(found["params"], found.get("buffers", {}))
+        restored = Server(weights=weights, memory=found.get("memory", {}))
         self._server, self._saved = manifest.server, manifest.round
         return State(manifest.round, restored, self.memories(ram, precision, manifest.clients))
 

@@ -15,6 +15,7 @@ from fedra.errors import RunError
 from fedra.models import Embedder, build, load_weights, with_projection
 from fedra.models.embedder import Fit, Flip
 from fedra.storage.checkpoint import load_model
+from fedra.trust import importing, is_import, refusal
 
 FACES = (0.5, 0.5, 0.5)
 """Mean and standard deviation that map bytes to -1..1, as face networks are trained."""
@@ -43,8 +44,11 @@ class TrainedModel:
         return Transform(self.mean or None, self.std or None)
 
 
-def trained_by_run(folder: Path | str) -> TrainedModel:
-    """The network a finished run has trained; its data are not needed."""
+def trained_by_run(folder: Path | str, *, trust: bool = False) -> TrainedModel:
+    """The network a finished run has trained; its data are not needed.
+
+    A network of the user's own (`module:function`) is imported only with `trust`.
+    """
     path = Path(folder) / "model.safetensors"
     if not path.exists():
         raise RunError(f"the run in '{folder}' has no model.safetensors: finish it, or give a run's folder")
@@ -53,16 +57,29 @@ def trained_by_run(folder: Path | str) -> TrainedModel:
         raise RunError(f"'{path}' does not say what its inputs look like: train it again with this version")
     given = about["input"]
     shape, mean, std = (tuple(given[key] or ()) for key in ("shape", "mean", "std"))
-    module = _untrained(about["model"], shape, len(about["classes"]))
+    name = str(about["model"]["name"])
+    if is_import(name) and not trust:
+        raise refusal([name], f"the run in '{folder}'")
+    with importing(trust):
+        module = _untrained(about["model"], shape, len(about["classes"]))
     load_weights(module, path)
     return TrainedModel(module, shape, given.get("bytes", True), mean, std, tuple(about["classes"]))
 
 
 def embedder_of_run(
-    folder: Path | str, *, fit: Fit = "refuse", flip: Flip = "none", batch: int = 64, device: str = "cpu"
+    folder: Path | str,
+    *,
+    fit: Fit = "refuse",
+    flip: Flip = "none",
+    batch: int = 64,
+    device: str = "cpu",
+    trust: bool = False,
 ) -> Embedder:
-    """The embedder a finished run has trained, with the run's own pre-processing; its data are not needed."""
-    found = trained_by_run(folder)
+    """The embedder a finished run has trained, with the run's own pre-processing; its data are not needed.
+
+    A network of the user's own (`module:function`) is imported only with `trust`.
+    """
+    found = trained_by_run(folder, trust=trust)
     prepare = found.transform.prepare
     return Embedder(found.module, prepare, found.shape, fit=fit, flip=flip, batch=batch, device=build_device(device))
 
@@ -92,9 +109,9 @@ def embedder_of_weights(
 
 def _untrained(section: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
     """The network of a run, with weights that wait to be replaced."""
-    common = ("name", "projection", "weights", "weights_digest")
+    common = ("name", "head", "projection", "weights", "weights_digest")
     own = {key: value for key, value in section.items() if key not in common}
-    module = build(section["name"], shape, classes, seed=0, **own)
+    module = build(section["name"], shape, classes, seed=0, head=section.get("head"), **own)
     if section.get("projection") is None:
         return module
     return with_projection(module, section["projection"], shape, classes, seed=0)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fedra.data.partition import label_counts, split, summary, table
+from fedra.data.partition import client_names, label_counts, split, summary, table
 from fedra.data.partition.split_plot import draw
 from fedra.errors import ConfigError, DataError
 
@@ -18,10 +18,10 @@ TARGETS = np.repeat(np.arange(3), 40)
 NAMES = ("cat", "dog", "a name too long for an axis")
 
 
-def text(parts: list[np.ndarray], targets: np.ndarray, names: tuple[str, ...]) -> str:
+def text(parts: list[np.ndarray], targets: np.ndarray, names: tuple[str, ...], clients: tuple[str, ...] = ()) -> str:
     console = Console(width=160, file=io.StringIO())
     with console.capture() as capture:
-        console.print(table(parts, targets, names))
+        console.print(table(parts, targets, names, clients))
     return capture.get()
 
 
@@ -84,3 +84,21 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 def test_unnamed_classes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="target is 2 but there are names for 2 classes"):
         draw([np.arange(120)], TARGETS, NAMES[:2], tmp_path / "split.png")
+
+
+def test_natural_groups_keep_their_names() -> None:
+    groups, names = np.arange(120) % 3, ("St. Mary", "[bold]", "north")
+    apart = split("natural", TARGETS, None, 0, groups)
+    assert client_names(apart, groups, names) == names
+    shown = text(apart, TARGETS, NAMES, names)
+    assert "St. Mary" in shown
+    assert "[bold]" in shown
+    merged = client_names(split("natural", TARGETS, 2, 0, groups), groups, names)
+    assert sorted(" + ".join(merged).split(" + ")) == sorted(names)
+    assert client_names(split("iid", TARGETS, 4, 0), groups, names) == ()
+    assert client_names(apart, groups, ()) == ()
+
+
+def test_clients_that_are_not_shown_are_dots() -> None:
+    assert "..." in text(split("iid", TARGETS, 20, 0), TARGETS, NAMES)
+    assert "..." not in text(split("iid", TARGETS, 16, 0), TARGETS, NAMES)

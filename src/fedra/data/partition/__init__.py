@@ -15,12 +15,13 @@ from fedra.data.partition import (
 )
 from fedra.data.partition.aligned import aligned_test
 from fedra.data.partition.contract import PARTITIONS, Indices, split
-from fedra.data.partition.report import label_counts, summary, table
+from fedra.data.partition.report import client_names, label_counts, summary, table
 
 __all__ = [
     "PARTITIONS",
     "Indices",
     "aligned_test",
+    "client_names",
     "dirichlet",
     "dirichlet_clients",
     "identity",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from fedra.data.partition.contract import Indices
@@ -36,10 +37,18 @@ def summary(parts: Sequence[Indices], targets: Indices) -> dict[str, float]:
     }
 
 
-def table(parts: Sequence[Indices], targets: Indices, classes: Sequence[str]) -> Table:
-    """One row per client with its label counts.
+def client_names(parts: Sequence[Indices], groups: Indices, names: Sequence[str]) -> tuple[str, ...]:
+    """Each client's name: its natural group's, or those of its groups; () where a group is spread over clients."""
+    held = [np.unique(groups[part]) for part in parts]
+    if not len(names) or sum(map(len, held)) != len(np.unique(np.concatenate(held))):
+        return ()
+    return tuple(" + ".join(names[group] for group in own) for own in held)
 
-    Many clients show the first, the last and the quantiles of size.
+
+def table(parts: Sequence[Indices], targets: Indices, classes: Sequence[str], clients: Sequence[str] = ()) -> Table:
+    """One row per client with its label counts, and its name where `clients` has them.
+
+    Many clients show the first, the last and the quantiles of size; "..." stands for the others.
     With more than twelve classes the counts give way to the number of classes and the three most frequent.
     """
     counts = label_counts(parts, targets, len(classes))
@@ -50,19 +59,24 @@ def table(parts: Sequence[Indices], targets: Indices, classes: Sequence[str]) ->
         f"{numbers['classes']:.1f} classes per client above a 1 % share"
     )
     result.add_column("client", justify="right", style="bold")
+    if clients:
+        result.add_column("name", overflow="fold")
     result.add_column("examples", justify="right")
     for name in classes if wide else ("classes",):
-        result.add_column(name, justify="right")
+        result.add_column(escape(name), justify="right")
     if not wide:
         result.add_column("most frequent")
     shown = _shown(len(parts))
     for client in shown:
         row = counts[client]
-        cells = [f"{n}" if n else "·" for n in row] if wide else [f"{_notable(row)}", _top(row, classes)]
-        result.add_row(f"{client}", f"{row.sum()}", *cells, end_section=client == FIRST - 1 or client == shown[-1])
+        cells = [f"{n}" if n else "·" for n in row] if wide else [f"{_notable(row)}", escape(_top(row, classes))]
+        label = (f"{client}", escape(clients[client])) if clients else (f"{client}",)
+        result.add_row(*label, f"{row.sum()}", *cells, end_section=client == shown[-1])
+        if len(shown) < len(parts) and client == FIRST - 1:
+            result.add_row(*("..." for _ in result.columns))
     if len(shown) < len(parts):
         for name in QUANTILES:
-            result.add_row(name, f"{numbers[name]:.0f}")
+            result.add_row(name, *(("",) if clients else ()), f"{numbers[name]:.0f}")
     return result
 
 

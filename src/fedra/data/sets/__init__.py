@@ -9,6 +9,7 @@ from fedra.data.sets import (
     folder,
     medmnist,
     mnist,
+    npz,
     svhn,
     synthetic,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "folder",
     "medmnist",
     "mnist",
+    "npz",
     "svhn",
     "synthetic",
 ]

@@ -14,6 +14,7 @@ from fedra.data.decoding import stratified
 from fedra.data.images import indices, list_images, read_images, under
 from fedra.data.loading import DATASETS
 from fedra.errors import DataError
+from fedra.registry import FileName
 
 Side = Annotated[int, Field(gt=0)]
 
@@ -22,7 +23,7 @@ Side = Annotated[int, Field(gt=0)]
 def imagefolder(
     root: Path,
     *,
-    path: str,
+    path: FileName,
     size: Side | tuple[Side, Side] | None = None,
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2,
     grey: bool = False,
@@ -30,9 +31,9 @@ def imagefolder(
 ) -> Dataset:
     """Your own images: path/class/image, or path/train/class/image and path/test/class/image.
 
-    `path` is absolute or under the data root. With `groups`, one more level (group/class/image) says who owns
-    each image: a hospital, a writer, a camera. `size` (a side, or height and width) resizes images;
-    `test_fraction` of every class is held out where the tree has no test folder of its own.
+    `path` is absolute, or relative to the data root or the current folder. With `groups`, one more level
+    (group/class/image) says who owns each image: a hospital, a writer, a camera. `size` (a side, or height and
+    width) resizes images; `test_fraction` of every class is held out where the tree has no test folder of its own.
     """
     base = under(root, path)
     parts = [base / "train", base / "test"] if _is_divided(base) else [base]
@@ -65,6 +66,7 @@ def imagefolder(
         mean=(0.5,) * channels,
         std=(0.5,) * channels,
         groups=indices(listings[0].groups, owners)[train] if groups else None,
+        group_names=owners if groups else (),
     )
 
 

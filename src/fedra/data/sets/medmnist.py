@@ -6,8 +6,6 @@ Yang et al., MedMNIST v2: A Large-Scale Lightweight Benchmark for 2D and 3D Biom
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import Bytes, as_split
 from fedra.data.download import RemoteFile, locate
 from fedra.data.loading import DATASETS
+from fedra.data.npz_files import names_in, read_arrays
 from fedra.errors import DataError
 
 RECORD = "https://zenodo.org/records/10519652/files/"
@@ -203,18 +202,9 @@ def _decode(path: Path, classes: int) -> dict[str, Tensor]:
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     names = [f"{part}_{kind}" for part in PARTS for kind in ("images", "labels")]
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {name: _array(archive, name) for name in names}
-    except KeyError as error:
-        raise DataError(f"{path} is no MedMNIST file ({error.args[0]}): fetch it again") from None
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path} is not a readable .npz file ({error}): delete it and fetch it again") from None
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    with archive.open(f"{name}.npy") as stream:
-        return np.lib.format.read_array(stream, allow_pickle=False)
+    if missing := set(names) - set(names_in(path)):
+        raise DataError(f"{path} is no MedMNIST file (it has no {sorted(missing)[0]}): fetch it again")
+    return read_arrays(path, names)
 
 
 def _images(images: NDArray[Any], path: Path) -> Bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from fedra.core.model import Model, Weights
 from fedra.data import Dataset
 from fedra.errors import DataError, RunFailed
 from fedra.experiment.evaluators.evaluator import Verdict
-from fedra.faces.benchmarks.protocols import directed
 from fedra.faces.metrics.client_recognition import Device, Found, Recognition, draw_devices, search
+from fedra.faces.metrics.collapse import Directed, give_directions
 from fedra.runners.base import Runner
 
 
@@ -47,25 +47,39 @@ class ClientsJudge:
         self._shown = Examples(known.inputs[shown], known.targets[shown], transform).kept()
 
     def __call__(self, job: Job, runner: Runner, weights: Weights) -> Verdict:
-        figures = self.figures(self.shared(job.model, weights))
-        return Verdict({"accuracy": 1 - figures["eer"], "loss": None, **figures})
+        found = self.shared(job.model, weights)
+        figures = self.figures(found)
+        told = {"collapsed": reason} if (reason := found.collapse_of_all()) else {}
+        return Verdict({"accuracy": accuracy_of(figures), "loss": None, **figures, **told})
 
-    def figures(self, found: Recognition) -> dict[str, float]:
-        """The figures of what was found."""
+    def figures(self, found: Recognition) -> dict[str, float | None]:
+        """The figures of what was found; None each where no client found anything."""
         return found.figures(self.fpir)
+
+    def comparisons(self) -> dict[str, int]:
+        """How many genuine and impostor scores a model gives whose embeddings differ."""
+        templates = [len(torch.unique(self._people[device.enrolled])) for device in self.devices]
+        met = [len(device.impostors) for device in self.devices]
+        return {
+            "genuine": sum(len(device.probes) for device in self.devices),
+            "impostors": sum(own * other for own, other in zip(templates, met, strict=True)),
+        }
 
     def shared(self, model: Model, weights: Weights) -> Recognition:
         """What the clients find if all use one model."""
-        features = _embedded(model, weights, self._shown)
+        features, _, collapsed = _embedded(model, weights, self._shown)
         return Recognition.of(
-            (device.client, self._search(device, features[self._place[device.rows]])) for device in self.devices
+            (device.client, collapsed or self._search(device, features[self._place[device.rows]]))
+            for device in self.devices
         )
 
-    def own(self, model: Model, weights: Weights, device: Device) -> Found | None:
-        """What one client finds by a model of its own; None where that embeds no numbers."""
+    def own(self, model: Model, weights: Weights, device: Device) -> Found | str | None:
+        """What one client finds by a model of its own, or why that cannot tell faces apart; None for no numbers."""
         inputs, people = self._held_out.inputs[device.rows], self._people[device.rows]
-        features = _embedded(model, weights, Examples(inputs, people, self._held_out.transform))
-        return self._search(device, features) if bool(features.isfinite().all()) else None
+        features, _, collapsed = _embedded(model, weights, Examples(inputs, people, self._held_out.transform))
+        if not bool(features.isfinite().all()):
+            return None
+        return collapsed or self._search(device, features)
 
     def _search(self, device: Device, features: Tensor) -> Found:
         try:
@@ -74,6 +88,12 @@ class ClientsJudge:
             raise RunFailed(f"client {device.client} cannot be tested: {error}") from None
 
 
-def _embedded(model: Model, weights: Weights, images: Examples) -> Tensor:
+def accuracy_of(figures: Mapping[str, float | None]) -> float | None:
+    """The share of right decisions where both kinds of errors are as frequent."""
+    eer = figures["eer"]
+    return None if eer is None else 1 - eer
+
+
+def _embedded(model: Model, weights: Weights, images: Examples) -> Directed:
     arranged = Weights(*(model.arrange(values) for values in weights))
-    return directed(embed(model, arranged, images))[0]
+    return give_directions(embed(model, arranged, images), model.precision.passes)

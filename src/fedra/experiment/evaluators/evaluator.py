@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -16,8 +16,11 @@ from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.data import Dataset
 from fedra.errors import ConfigError, DataError, RunFailed
-from fedra.faces.benchmarks.protocols import directed
+from fedra.evaluation.classifier_metrics import Metric
+from fedra.evaluation.metrics import figures_of
+from fedra.experiment.evaluators.round_summary import ONLY_CLASS
 from fedra.faces.metrics import Scores, verify
+from fedra.faces.metrics.collapse import give_directions
 from fedra.runners.base import Evaluation, Runner
 
 
@@ -38,6 +41,8 @@ class Counting:
     """A test whose answers are still being counted, perhaps beside the next round."""
 
     evaluation: Evaluation
+    targets: Tensor
+    metrics: tuple[Metric, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -45,7 +50,10 @@ class Counting:
 
     def verdict(self) -> Verdict:
         counts = self.evaluation.counts()
-        return Verdict({"accuracy": counts.accuracy, "loss": counts.mean_loss}, counts)
+        figures = {"accuracy": counts.accuracy, "loss": counts.mean_loss}
+        figures |= figures_of(self.metrics, self.targets, counts.logits)
+        hint = {} if counts.only_answer is None else {ONLY_CLASS: counts.only_answer}
+        return Verdict(figures | hint, replace(counts, logits=None))
 
 
 Trial = Verdict | Counting
@@ -54,11 +62,23 @@ Trial = Verdict | Counting
 Judge = Callable[[Job, Runner, Weights], Trial]
 
 
-def classification(job: Job, runner: Runner, weights: Weights) -> Trial:
-    """The share of right answers on the job's test set, which the runner shares out; nothing where there is none."""
-    if job.test is None:
-        return Verdict()
-    return Counting(runner.begin_evaluation(weights))
+@dataclass(frozen=True)
+class Classification:
+    """Right answers, and other metrics, on the examples that rounds are tested on, which the runner shares out.
+
+    Metrics beyond accuracy need a job that keeps scores.
+    """
+
+    metrics: tuple[Metric, ...] = ()
+
+    def __call__(self, job: Job, runner: Runner, weights: Weights) -> Trial:
+        if job.judged is None:
+            return Verdict()
+        return Counting(runner.begin_evaluation(weights), job.judged.targets, self.metrics)
+
+
+classification = Classification()
+"""The share of right answers and the loss alone."""
 
 
 class VerificationJudge:
@@ -74,18 +94,24 @@ class VerificationJudge:
 
     def __call__(self, job: Job, runner: Runner, weights: Weights) -> Verdict:
         arranged = Weights(*(job.model.arrange(values) for values in weights))
-        return Verdict(self.figures(embed(job.model, arranged, self._images)))
+        features = embed(job.model, arranged, self._images)
+        return Verdict(self.figures(features, job.model.precision.passes))
 
-    def figures(self, features: Tensor) -> dict[str, Any]:
-        """Of the embeddings of all images; those that are zero are counted, for they are unlike all others."""
-        features, lost = directed(features)
+    def figures(self, features: Tensor, passes: torch.dtype = torch.float32) -> dict[str, Any]:
+        """Of the embeddings of all images; those that are zero are counted, for they are unlike all others.
+
+        Where embeddings have collapsed, there are no figures but the reason. `passes` is the type of their network.
+        """
+        features, lost, collapsed = give_directions(features, passes)
+        told: dict[str, Any] = {"zero_embeddings": lost} if lost else {}
+        if collapsed is not None:
+            return {"accuracy": None, "loss": None, "auroc": None, **told, "collapsed": collapsed}
         first, second = features[self._first], features[self._second]
         try:
             accuracy = verify(first, second, self._same).accuracy
             auroc = Scores.of_pairs(torch.cosine_similarity(first.double(), second.double()), self._same).auroc()
         except DataError as error:
             raise RunFailed(f"the model cannot be verified: {error}") from None
-        told = {"zero_embeddings": lost} if lost else {}
         return {"accuracy": accuracy, "loss": None, "auroc": auroc, **told}
 
 

@@ -2,34 +2,131 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from fedra.callbacks.best_model import BestModel
 from fedra.callbacks.screen import warn_of_restarts
 from fedra.config.schema import Config
 from fedra.console import steps, tell
+from fedra.core.evaluate import evaluate
 from fedra.core.job import Job
+from fedra.core.model import Weights
+from fedra.evaluation.classifier_metrics import METRICS
+from fedra.evaluation.client_tests import ClientTests, testable_rows
+from fedra.evaluation.metrics import DEFAULT, compute_metrics, probabilities_of
 from fedra.evaluation.personal_models import personalised
-from fedra.experiment.build import build_runner
+from fedra.experiment.build import Built, build_runner
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.evaluator import Judge
-from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, write_recognition
+from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, warnings, write_recognition
+from fedra.experiment.evaluators.round_summary import Measures
 from fedra.experiment.rounds import note_losses
 from fedra.reports import client_models as personal_report
+from fedra.storage.claims import claim
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.state import State
+from fedra.writing import write_atomically
 
 
 def last_test(
-    config: Config, judge: Judge, job: Job, state: State, folder: RunFolder | None, console: Console | None
+    config: Config,
+    built: Built,
+    job: Job,
+    state: State,
+    folder: RunFolder | None,
+    console: Console | None,
+    best: BestModel | None = None,
 ) -> dict[str, Any]:
-    """What is tested once, after the last round: every client's own model, or all models among strangers."""
-    if not isinstance(judge, ClientsJudge):
-        return _personalise(config, job, state, folder, console) if job.algorithm.personalise else {}
+    """What is tested once, after the last round: the test set where rounds were tested on validation examples, tables
+    by class, every client, every client's own model, or all models on unseen identities.
+    """
+    if isinstance(built.judge, ClientsJudge):
+        return _recognise(config, built.judge, job, state, folder, console)
+    found = _test(built, job, state.server.weights, folder, console, best)
+    if job.algorithm.personalize is not None:
+        return found | _personalise(config, built.measures, job, state, folder, console)
+    return found | (_test_clients(built.measures, job, state, folder, console) if config.evaluation.per_client else {})
+
+
+def _test(
+    built: Built, job: Job, weights: Weights, folder: RunFolder | None, console: Console | None, best: BestModel | None
+) -> dict[str, Any]:
+    """Figures of the test set that no round has measured: `test_` of the last model and `best_test_` of the best."""
+    found: dict[str, Any] = {}
+    if job.validation is not None:
+        found |= {"rounds_tested_on": "validation", "validation_examples": len(job.validation)}
+    if job.test is None or built.protocol != "classification" or not (built.measures.tables or job.validation):
+        return found
+    figures = measure(job, weights, built.measures, tables=True)
+    found |= {metric.key: figures.pop(metric.key) for metric in built.measures.tables}
+    if built.measures.tables:
+        found["classes"] = list(built.dataset.classes)
+    if folder and METRICS["confusion"] in built.measures.tables:
+        from fedra.evaluation.confusion_plot import draw_confusion  # matplotlib is slow to import
+
+        claim(folder.path, "confusion.svg")
+        draw_confusion(found["confusion"], built.dataset.classes, folder.path / "confusion.svg")
+    if job.validation is None:
+        return found
+    found |= {f"test_{key}": value for key, value in figures.items()}
+    chosen = None if best is None else best.weights(like=weights)
+    if best is not None and chosen is not None:
+        at_best = measure(job, chosen, built.measures)
+        found |= {f"best_test_{key}": value for key, value in at_best.items()}
+        tell(console, _outcome(built.measures, best, figures, at_best))
+    return found
+
+
+def measure(job: Job, weights: Weights, measures: Measures, tables: bool = False) -> dict[str, Any]:
+    """The metrics of a model on the test set; with `tables`, those by class too."""
+    assert job.test is not None, "the job has no test set"
+    counts = evaluate(job.model, weights, job.test, job.classes, scores=True)
+    assert counts.logits is not None, "the scores were asked for"
+    metrics = measures.metrics if tables else measures.single
+    figures: dict[str, Any] = {"accuracy": counts.accuracy, "loss": counts.mean_loss}
+    others = [metric for metric in metrics if metric.name not in DEFAULT]
+    return figures | compute_metrics(others, job.test.targets, probabilities_of(counts.logits))
+
+
+def _outcome(measures: Measures, best: BestModel, last: dict[str, Any], at_best: dict[str, Any]) -> str:
+    shown = dict.fromkeys((METRICS["accuracy"], measures.best))
+    told = [f"{one.name} {one.text(at_best[one.key])} (last round {one.text(last[one.key])})" for one in shown]
+    return f"test set, model of round {best.round}, the best on validation by {measures.best.name}: {', '.join(told)}"
+
+
+def _test_clients(
+    measures: Measures, job: Job, state: State, folder: RunFolder | None, console: Console | None
+) -> dict[str, Any]:
+    """The final model on every client's own mixture of classes: client-tests.jsonl, and figures for the summary."""
+    if job.test is None:
+        tell(console, "the clients are not tested: the data set has no test examples")
+        return {}
+    tests = testable_rows(job)
+    metrics = [metric for metric in measures.single if metric.name not in DEFAULT]
+    found = ClientTests.of(job, state.server.weights, tests, metrics)
+    if len(tests) < len(job.clients):
+        tell(console, f"{len(job.clients) - len(tests)} clients are not tested: the test set has none of their classes")
+    if folder:
+        claim(folder.path, "client-tests.jsonl")
+        _write_lines(folder.path / "client-tests.jsonl", found.lines(job, tests))
+    return found.figures()
+
+
+def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def _recognise(
+    config: Config, judge: ClientsJudge, job: Job, state: State, folder: RunFolder | None, console: Console | None
+) -> dict[str, Any]:
     found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
     tell(console, result(judge, found))
+    for warning in warnings(judge, found):
+        tell(console, warning)
     tell(console, personal_report.warning(diverged(judge, found), len(judge.devices)))
     if folder:
         write_recognition(folder.path, judge, found)
@@ -39,16 +136,18 @@ def last_test(
 
 
 def _personalise(
-    config: Config, job: Job, state: State, folder: RunFolder | None, console: Console | None
+    config: Config, measures: Measures, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, float | None]:
     """Every client's own model after the last round: figures for the summary, a line per client for the record."""
-    assert job.algorithm.personalise is not None, "the algorithm has no personaliser"
+    assert job.algorithm.personalize is not None, "the algorithm has no personalizer"
     if job.test is None:
         tell(console, "clients' own models are not tested: the data set has no test examples")
         return {}
-    total = len(job.clients) * len(job.algorithm.personalise.stages)
+    metrics = [metric for metric in measures.single if metric.name not in DEFAULT]
+    total = len(job.clients) * len(job.algorithm.personalize.stages)
+    make = partial(build_runner, config)
     with steps(console, "every client's own model", total) as done:
-        outcome = personalised(job, partial(build_runner, config), state.server, state.memory.get, state.round, done)
+        outcome = personalised(job, make, state.server, state.memory.get, state.round, done, metrics)
     tell(console, personal_report.result(outcome))
     tell(console, personal_report.warning(outcome.diverged, len(job.clients)))
     lines = personal_report.lines(job, outcome)

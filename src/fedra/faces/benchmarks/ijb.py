@@ -18,7 +18,7 @@ from fedra.errors import ConfigError, DataError
 from fedra.evaluation.results import Draw, ModelEvaluation, Protocol, ProtocolResult
 from fedra.faces.benchmarks.ijb_folder import IjbFolder, Lists, unfit, without
 from fedra.faces.benchmarks.many_images import embed_files
-from fedra.faces.benchmarks.protocols import points, rates
+from fedra.faces.benchmarks.protocols import collapsed_result, points, rates
 from fedra.faces.metrics import (
     Subjects,
     Templates,
@@ -38,7 +38,7 @@ ASKED: tuple[Protocol, ...] = ("verification", "identification", "open-set")
 
 def evaluate_ijb(
     embedder: Embedder,
-    folder: Path,
+    folder: Path | str,
     protocols: Sequence[Protocol] = (),
     *,
     keep_norm: bool = True,
@@ -50,6 +50,7 @@ def evaluate_ijb(
     `keep_norm` lets long features weigh more within a template, `detector_scores` weighs images by the detector's
     confidence: InsightFace's tables do both.
     """
+    folder = Path(folder)
     parts = IjbFolder.of(folder)
     wanted = protocols or (ASKED if parts.identifies else ASKED[:1])
     for protocol in wanted:
@@ -59,6 +60,9 @@ def evaluate_ijb(
     wanted = _possible(parts.name, wanted, lists, console, refuse=bool(protocols))
     paths = [parts.images / name for name in lists.media.images]
     found = embed_files(embedder, paths, parts.name, console, lists.points.points)
+    if found.collapsed is not None:
+        outcomes = {protocol: collapsed_result(protocol, found.collapsed, len(found.rows)) for protocol in wanted}
+        return ModelEvaluation(folder.resolve().name, parts.name, outcomes, str(folder.resolve()))
     templates = pool_templates(
         found.features,
         lists.media.templates[found.rows],

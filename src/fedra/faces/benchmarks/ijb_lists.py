@@ -54,15 +54,17 @@ class ImagePoints:
     scores: Tensor
 
 
-def read_template_media(path: Path) -> TemplateMedia:
+def read_template_media(path: Path | str) -> TemplateMedia:
     """Lines of image, template and medium."""
+    path = Path(path)
     rows = list(_rows(path, 3))
     numbers = _numbers(path, [row[1:] for row in rows], np.int64)
     return TemplateMedia(tuple(row[0] for row in rows), numbers[:, 0].contiguous(), numbers[:, 1].contiguous())
 
 
-def read_template_pairs(path: Path, *, known: Tensor | None = None) -> TemplatePairs:
+def read_template_pairs(path: Path | str, *, known: Tensor | None = None) -> TemplatePairs:
     """Lines of template, template and 1 (one person) or 0; `known` templates must include them all."""
+    path = Path(path)
     numbers = _table(path, 3)
     if not bool(((numbers[:, 2] == 0) | (numbers[:, 2] == 1)).all()):
         row = int(((numbers[:, 2] != 0) & (numbers[:, 2] != 1)).nonzero()[0, 0])
@@ -73,8 +75,9 @@ def read_template_pairs(path: Path, *, known: Tensor | None = None) -> TemplateP
     return TemplatePairs(first, second, same.bool())
 
 
-def read_subjects(path: Path, *, known: Tensor | None = None) -> TemplateSubjects:
+def read_subjects(path: Path | str, *, known: Tensor | None = None) -> TemplateSubjects:
     """A gallery or probe CSV file: the columns TEMPLATE_ID and SUBJECT_ID, lines of one template together as one."""
+    path = Path(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file)
@@ -91,8 +94,9 @@ def read_subjects(path: Path, *, known: Tensor | None = None) -> TemplateSubject
     return TemplateSubjects(numbers[:, 0].contiguous(), numbers[:, 1].contiguous())
 
 
-def read_points(path: Path) -> ImagePoints:
+def read_points(path: Path | str) -> ImagePoints:
     """Lines of image, five points (x, y) and the detector's score."""
+    path = Path(path)
     rows = list(_rows(path, 12))
     numbers = _numbers(path, [row[1:] for row in rows], np.float32)
     return ImagePoints(tuple(row[0] for row in rows), numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10].contiguous())

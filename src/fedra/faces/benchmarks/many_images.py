@@ -18,7 +18,7 @@ from fedra.console import steps, tell
 from fedra.data.decoding import Bytes
 from fedra.data.images import shortened
 from fedra.errors import DataError
-from fedra.faces.benchmarks.protocols import directed
+from fedra.faces.metrics.collapse import collapse_warning, give_directions
 from fedra.faces.photos.alignment import align_face
 from fedra.faces.photos.photo_files import read_photograph
 from fedra.models import Embedder
@@ -29,11 +29,12 @@ PORTION = 512
 
 @dataclass(frozen=True)
 class EmbeddedFiles:
-    """The features (n, d) of the images that could be read, and their places (n,) among all."""
+    """The features (n, d) of the images that could be read, their places (n,) among all, and why none differ."""
 
     features: Tensor
     rows: Tensor
     unreadable: int
+    collapsed: str | None
 
 
 def embed_files(
@@ -80,10 +81,12 @@ def embed_files(
     if problems:
         told = f"{len(problems):,} of {len(paths):,} images cannot be used and are left out"
         tell(console, f"{told}: {shortened(problems)}")
-    features, lost = directed(torch.cat(found))
-    if lost:
+    features, lost, collapsed = give_directions(torch.cat(found))
+    if collapsed is not None:
+        tell(console, collapse_warning(collapsed))
+    elif lost:
         tell(console, f"the model gives {lost:,} of {len(features):,} images no features: they are unlike all others")
-    return EmbeddedFiles(features, torch.tensor(rows), len(problems))
+    return EmbeddedFiles(features, torch.tensor(rows), len(problems), collapsed)
 
 
 def _usual(images: Sequence[Bytes]) -> tuple[int, ...] | None:

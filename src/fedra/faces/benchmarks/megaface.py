@@ -20,8 +20,9 @@ from fedra.errors import ConfigError, DataError
 from fedra.evaluation.results import ModelEvaluation, Protocol, ProtocolResult
 from fedra.faces.benchmarks.many_images import embed_files
 from fedra.faces.benchmarks.megaface_lists import DISTRACTORS, PROBES, MegaFaceLists, read_megaface
-from fedra.faces.benchmarks.protocols import directed, points
+from fedra.faces.benchmarks.protocols import collapsed_result, points
 from fedra.faces.metrics import MegaFace, Subjects, clean_probes, read_features
+from fedra.faces.metrics.collapse import collapse_warning, give_directions
 from fedra.faces.metrics.megaface_rates import megaface
 from fedra.models import Embedder
 
@@ -31,10 +32,11 @@ FARS = (1e-6, 1e-5, 1e-4, 1e-3)
 
 @dataclass(frozen=True)
 class Half:
-    """The features (n, d) of probes or of distractors, and their places (n,) in the list."""
+    """The features (n, d) of probes or of distractors, their places (n,) in the list, and why none differ."""
 
     features: Tensor
     rows: Tensor
+    collapsed: str | None
 
 
 Source = Callable[[str, Sequence[str]], Half]
@@ -48,7 +50,7 @@ def is_feature_folder(folder: Path) -> bool:
 
 def evaluate_megaface(
     features: Embedder | Path,
-    folder: Path,
+    folder: Path | str,
     protocols: Sequence[Protocol] = (),
     *,
     seed: int = 0,
@@ -58,6 +60,7 @@ def evaluate_megaface(
 
     With lists of noise the cleaned protocol is run as well; `seed` draws the noise of replaced probes.
     """
+    folder = Path(folder)
     if wrong := [protocol for protocol in protocols if protocol != "megaface"]:
         raise ConfigError(f"the protocol '{wrong[0]}' does not go with a MegaFace folder: leave --protocol out")
     lists = read_megaface(folder)
@@ -65,6 +68,9 @@ def evaluate_megaface(
     cleaned = _cleanable(lists, torch.arange(len(lists.probes)), torch.arange(len(lists.distractors)), console)
     source = _of_files(features, console) if isinstance(features, Path) else _of_model(features, folder, console)
     probes, distractors = source(PROBES, lists.probes), source(DISTRACTORS, lists.distractors)
+    if probes.collapsed is not None:
+        outcome = collapsed_result("megaface", probes.collapsed, len(probes.rows))
+        return ModelEvaluation(folder.resolve().name, "MegaFace", {"megaface": outcome}, str(folder.resolve()))
     people = Subjects(probes.features, lists.people[probes.rows])
     found = {"": _found("MegaFace", people, distractors.features, None, console)}
     if cleaned and _cleanable(lists, probes.rows, distractors.rows, console):
@@ -126,7 +132,7 @@ def _of_model(embedder: Embedder, folder: Path, console: Console | None) -> Sour
         if not base.is_dir():
             raise DataError(f"there is no folder '{base}': put the aligned images of {half}_lst there")
         found = embed_files(embedder, [base / name for name in images], half, console)
-        return Half(found.features, found.rows)
+        return Half(found.features, found.rows, found.collapsed)
 
     return embedded
 
@@ -139,8 +145,9 @@ def _of_files(features: Path, console: Console | None) -> Source:
         algorithm = _algorithm(features, half, images[0], depth)
         paths = [features / half / f"{'/'.join(PurePosixPath(name).parts[-depth:])}_{algorithm}.bin" for name in images]
         with steps(console, f"reading features of {half}", len(paths)) as done:
-            table, _ = directed(read_features(paths, done=done))
-        return Half(table, torch.arange(len(paths)))
+            table, _, collapsed = give_directions(read_features(paths, done=done))
+        tell(console, None if collapsed is None else collapse_warning(collapsed))
+        return Half(table, torch.arange(len(paths)), collapsed)
 
     return read
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedra.core.random import key
 from fedra.data.dataset import Pairs
 from fedra.errors import DataError
-from fedra.evaluation.results import Draw, ProtocolResult
+from fedra.evaluation.results import Draw, Protocol, ProtocolResult
 from fedra.faces.metrics import (
     ClientScores,
     Scores,
@@ -25,14 +25,23 @@ from fedra.faces.metrics import (
 )
 from fedra.faces.metrics.error_rates import FARS, OperatingPoint
 from fedra.faces.metrics.identification import FPIRS, RANKS
-from fedra.losses.angle import NORM_FLOOR
+
+HEADLINES: dict[Protocol, tuple[str, ...]] = {
+    "verification": ("accuracy", "auroc", "eer", "tar"),
+    "identification": ("rank_1", "cmc"),
+    "open-set": ("tpir",),
+    "clients": ("auroc_macro", "eer_macro", "pooled"),
+    "megaface": ("raw",),
+}
+"""The figures of each protocol that are null where embeddings have collapsed."""
 
 
 @dataclass(frozen=True)
 class FaceSet:
     """Images uint8 (N, C, H, W), the person each shows, and the pairs to tell apart where there are any.
 
-    `named` is false where numbers tell apart less than people do, as in sets that are pairs and nothing else.
+    `named` is false where numbers tell apart less than people do, as in sets that are pairs and nothing else. `names`
+    are the people's, where known; `note` says what had to be done to the images.
     """
 
     name: str
@@ -40,16 +49,14 @@ class FaceSet:
     people: Tensor
     pairs: Pairs | None
     named: bool = True
+    names: tuple[str, ...] = ()
+    note: str | None = None
 
 
-def directed(features: Tensor) -> tuple[Tensor, int]:
-    """Embeddings of which each has a direction, and how many had none: those are alike, and unlike all others.
-
-    A network with ReLUs at its end gives zeros for some images, above all before it is trained. They get an axis of
-    their own, on which all others are zero.
-    """
-    lost = torch.linalg.vector_norm(features, dim=1, keepdim=True) <= NORM_FLOOR
-    return torch.cat([features, lost.to(features)], dim=1), int(lost.sum())
+def collapsed_result(protocol: Protocol, reason: str, images: int) -> ProtocolResult:
+    """What a protocol gives for embeddings that have collapsed: why, and no figure that looks like one."""
+    missing = dict.fromkeys(HEADLINES[protocol])
+    return ProtocolResult({"images": images, **missing, "collapsed": reason}, {"collapsed": reason})
 
 
 def verification(faces: FaceSet, pairs: Pairs, features: Tensor) -> ProtocolResult:

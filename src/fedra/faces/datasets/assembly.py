@@ -12,6 +12,7 @@ from torch import Tensor
 from fedra.core.random import key
 from fedra.data.dataset import Dataset, Pairs, Split
 from fedra.data.decoding import stratified
+from fedra.data.image_sizes import UNALIGNED
 from fedra.data.images import indices
 from fedra.data.pairs import draw_pairs
 from fedra.errors import ConfigError, DataError
@@ -56,6 +57,7 @@ def closed_set(
         std=(0.5,) * 3,
         augment=("flip",),
         groups=indices(people.groups, owners)[train] if owners else None,
+        group_names=owners,
         notes=dict(people.notes),
     )
     return dataset, place
@@ -79,7 +81,8 @@ def with_verification(dataset: Dataset, other: VerificationSet) -> Dataset:
     inputs = torch.cat([dataset.test.inputs, other.images])
     targets = torch.cat([dataset.test.targets, other.people + len(dataset.classes)])
     pairs = Pairs(other.pairs.first + before, other.pairs.second + before, other.pairs.same, other.pairs.folds)
-    return replace(dataset, test=Split(inputs, targets), pairs=pairs)
+    notes = dataset.notes | ({f"{UNALIGNED} in {other.name}": other.note} if other.note else {})
+    return replace(dataset, test=Split(inputs, targets), pairs=pairs, notes=notes)
 
 
 def draw_strangers(name: str, candidates: Iterable[str], count: int, seed: int) -> set[str]:

@@ -14,8 +14,9 @@ DIGITS = 18
 """Of the longest identity that is read: Python refuses numbers of thousands of digits."""
 
 
-def read_identities(path: Path) -> dict[str, int]:
+def read_identities(path: Path | str) -> dict[str, int]:
     """The identity of every image by its file name."""
+    path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedra.data.cache import cached
+from fedra.data.image_sizes import UNALIGNED, cut_note, image_sizes
 from fedra.data.images import Listing, list_images, shortened, usable_images
 from fedra.errors import ConfigError, DataError, nearest
 
@@ -116,12 +117,16 @@ def gather(root: Path, name: str, listing: Listing, size: int, faults: Faults) -
             )
         rows = torch.tensor([row for row in range(len(inputs)) if row not in problems], dtype=torch.int64)
         text = torch.tensor(list("\n".join(told).encode()), dtype=torch.uint8)
-        return {"inputs": inputs if not told else inputs[rows], "rows": rows, "left_out": text}
+        sizes = image_sizes([listing.paths[row] for row in rows.tolist()])
+        return {"inputs": inputs if not told else inputs[rows], "rows": rows, "left_out": text, "sizes": sizes}
 
     people = hashlib.blake2b("\n".join(listing.classes).encode(), digest_size=16).hexdigest()
-    kept = cached(root, name, listing.paths, decode, {"size": size, "faults": faults, "people": people})
+    fields = {"size": size, "faults": faults, "people": people, "sizes": True}
+    kept = cached(root, name, listing.paths, decode, fields)
     told = bytes(kept["left_out"].tolist()).decode()
     notes = {"left out": told} if told else {}
+    if note := cut_note(kept["sizes"], (size, size)):
+        notes[UNALIGNED] = note
     if not len(kept["rows"]):
         raise DataError(f"no image of '{name}' can be used: {shortened(told.splitlines())}")
     return GatheredPeople(kept["inputs"], listing if not told else rows_of(listing, kept["rows"].tolist()), notes)

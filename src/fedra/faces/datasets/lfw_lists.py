@@ -30,8 +30,9 @@ class NamedPair:
         return self.first[0] == self.second[0]
 
 
-def read_people(path: Path) -> tuple[tuple[str, ...], ...]:
+def read_people(path: Path | str) -> tuple[tuple[str, ...], ...]:
     """The people of every fold, by name; a development list is one fold."""
+    path = Path(path)
     lines = _lines(path)
     divided = len(lines) > 1 and len(lines[1][1]) == 1
     folds = _whole(path, *lines[0]) if divided else 1
@@ -50,8 +51,9 @@ def read_people(path: Path) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-def read_pair_list(path: Path) -> tuple[NamedPair, ...]:
+def read_pair_list(path: Path | str) -> tuple[NamedPair, ...]:
     """All pairs in the list's order: of each fold the genuine ones, then the impostors."""
+    path = Path(path)
     lines = _lines(path)
     number, head = lines[0]
     if len(head) > 2:

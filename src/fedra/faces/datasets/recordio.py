@@ -34,7 +34,8 @@ class Record:
 class RecordFile:
     """The records of a .rec file by the keys of its .idx file; nothing is read before it is asked for."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
+        path = Path(path)
         self.path = path
         index = path.with_suffix(".idx")
         for file in (path, index):
@@ -197,8 +198,9 @@ class EncodedImages(Sequence[bytes]):
         return self.records[self.keys[which]].content
 
 
-def read_property(path: Path) -> tuple[int, int, int] | None:
+def read_property(path: Path | str) -> tuple[int, int, int] | None:
     """Identities, height and width from a set's property file; None where there is no such file."""
+    path = Path(path)
     if not path.is_file():
         return None
     words = path.read_text(encoding="utf-8", errors="replace").strip().split(",")

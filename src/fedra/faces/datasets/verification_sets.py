@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedra.data.cache import cached
 from fedra.data.dataset import Pairs
+from fedra.data.image_sizes import cut_note, image_sizes
 from fedra.data.images import Listing, indices, list_images, read_images
 from fedra.data.loading import DATASETS, data_root, load
 from fedra.data.pairs import FOLDS, draw_pairs
@@ -35,6 +36,7 @@ class VerificationSet:
     pairs: Pairs
     people: Tensor
     names: tuple[str, ...] = ()
+    note: str | None = None  # what had to be done to images that are no crops of the wanted size
 
 
 def verification_set(
@@ -42,13 +44,15 @@ def verification_set(
     *,
     root: Path | str | None = None,
     size: int = 112,
+    width: int | None = None,
     pairs: int | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> VerificationSet:
     """A verification set by what it is, under `root` unless its path is absolute.
 
-    A .bin file of InsightFace; a folder with LFW's pairs.txt (all of its folds); any folder of identity folders, whose
+    Images are read as squares of `size`; those that are all `size` high and `width` wide are taken as they are. A .bin
+    file of InsightFace; a folder with LFW's pairs.txt (all of its folds); any folder of identity folders, whose
     pairs are drawn by `seed`, at most `pairs` of them; or a data set with pairs by its name, which takes its own
     `settings` alone.
     """
@@ -57,9 +61,9 @@ def verification_set(
     if path.is_file():
         return bin_set(path, size=size, root=base)
     if (path / "pairs.txt").is_file():
-        return lfw_set(path, size=size, root=base)
+        return lfw_set(path, size=size, width=width, root=base)
     if path.is_dir():
-        return folder_set(path, size=size, pairs=pairs, seed=seed, root=base)
+        return folder_set(path, size=size, width=width, pairs=pairs, seed=seed, root=base)
     if str(on) not in DATASETS:
         raise DataError(f"'{on}' is neither a data set nor a file or folder under {base}: check the name")
     dataset = load(str(on), root=base, **settings)
@@ -68,48 +72,66 @@ def verification_set(
     return VerificationSet(dataset.name, dataset.test.inputs, dataset.pairs, dataset.test.targets)
 
 
-def bin_set(path: Path, *, size: int = 112, root: Path | None = None) -> VerificationSet:
+def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None) -> VerificationSet:
     """InsightFace's .bin: a pickle of 2 P encoded images and P truth values; images 2 i and 2 i + 1 are pair i.
 
     Only lists, bytes, truth values and arrays of numpy are unpickled; a file that asks for more is refused.
     """
+    path = Path(path)
     kept = cached(
-        root or path.parent,
+        Path(root or path.parent),
         f"bin-{path.stem}",
         [path],
         lambda: _read_bin(path, size),
-        {"path": str(path), "size": size},
+        {"path": str(path), "size": size, "sizes": True},
     )
+    note = cut_note(kept["sizes"], (size, size))
     same = kept["same"].bool()
     rows = torch.arange(2 * len(same)).view(-1, 2)
     people = torch.where(same[:, None], rows[:, :1], rows).flatten()
     folds = torch.arange(len(same)) * FOLDS // len(same)
     pairs = Pairs(rows[:, 0].contiguous(), rows[:, 1].contiguous(), same, folds)
-    return VerificationSet(path.stem, kept["images"], pairs, torch.unique(people, return_inverse=True)[1])
+    people = torch.unique(people, return_inverse=True)[1]
+    return VerificationSet(path.stem, kept["images"], pairs, people, note=note)
 
 
-def lfw_set(folder: Path, *, size: int = 112, pairs: str = "pairs.txt", root: Path | None = None) -> VerificationSet:
+def lfw_set(
+    folder: Path | str,
+    *,
+    size: int = 112,
+    width: int | None = None,
+    pairs: str = "pairs.txt",
+    root: Path | str | None = None,
+) -> VerificationSet:
     """The pairs of a list in LFW's format, and the images that they name; folder/name/name_0001.jpg is image 1."""
+    folder = Path(folder)
     listed = read_pair_list(folder / pairs)
     listing = list_images(folder)
     wanted = {photo for pair in listed for photo in (pair.first, pair.second)}
     rows = [row for row, photo in enumerate(photos(listing)) if photo in wanted]
     chosen = rows_of(listing, rows)
-    images = _images(root or folder.parent, folder, chosen, size)
+    images, note = _images(Path(root or folder.parent), folder, chosen, size, width)
     names = tuple(sorted(set(chosen.classes)))
     rows_of_pairs = listed_pairs(listed, chosen, folder / pairs)
-    return VerificationSet(folder.name, images, rows_of_pairs, indices(chosen.classes, names), names)
+    return VerificationSet(folder.name, images, rows_of_pairs, indices(chosen.classes, names), names, note)
 
 
 def folder_set(
-    folder: Path, *, size: int = 112, pairs: int | None = None, seed: int = 0, root: Path | None = None
+    folder: Path | str,
+    *,
+    size: int = 112,
+    width: int | None = None,
+    pairs: int | None = None,
+    seed: int = 0,
+    root: Path | str | None = None,
 ) -> VerificationSet:
     """All images of folder/identity/image, with balanced pairs drawn by the seed."""
+    folder = Path(folder)
     listing = list_images(folder)
     names = tuple(sorted(set(listing.classes)))
     people = indices(listing.classes, names)
-    images = _images(root or folder.parent, folder, listing, size)
-    return VerificationSet(folder.name, images, draw_pairs(people, pairs, seed=seed), people, names)
+    images, note = _images(Path(root or folder.parent), folder, listing, size, width)
+    return VerificationSet(folder.name, images, draw_pairs(people, pairs, seed=seed), people, names, note)
 
 
 def listed_pairs(listed: Sequence[NamedPair], listing: Listing, source: Path) -> Pairs:
@@ -135,15 +157,18 @@ def photos(listing: Listing) -> list[Photo]:
     ]
 
 
-def _images(root: Path, folder: Path, listing: Listing, size: int) -> Tensor:
-    fields = {"path": str(folder), "size": size}
-    return cached(
-        root,
-        f"verification-{folder.name}",
-        listing.paths,
-        lambda: {"images": read_images(listing.paths, size=(size, size), square=True)},
-        fields,
-    )["images"]
+def _images(root: Path, folder: Path, listing: Listing, size: int, width: int | None) -> tuple[Tensor, str | None]:
+    """The images as squares of `size`, or as they are where all are `size` high and `width` wide; and what was done."""
+
+    def decode() -> dict[str, Tensor]:
+        sizes = image_sizes(listing.paths)
+        fits = bool((sizes == torch.tensor([size, width or size])).all())
+        images = read_images(listing.paths) if fits else read_images(listing.paths, size=(size, size), square=True)
+        return {"images": images, "sizes": sizes}
+
+    fields = {"path": str(folder), "size": size, "width": width}
+    kept = cached(root, f"verification-{folder.name}", listing.paths, decode, fields)
+    return kept["images"], cut_note(kept["sizes"], (size, int(kept["images"].shape[3])))
 
 
 def _read_bin(path: Path, size: int) -> dict[str, Tensor]:
@@ -157,7 +182,7 @@ def _read_bin(path: Path, size: int) -> dict[str, Tensor]:
         images = read_images(encoded, size=(size, size), square=True)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    return {"images": images, "same": torch.tensor(same, dtype=torch.uint8)}
+    return {"images": images, "same": torch.tensor(same, dtype=torch.uint8), "sizes": image_sizes(encoded)}
 
 
 def _encoded_images(path: Path, images: Any) -> list[bytes]:

@@ -7,7 +7,7 @@ client's own model or a shared one, embeds the client's enrolled images, its pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from fedra.errors import DataError
 from fedra.faces.metrics.client_scores import ClientScores
 from fedra.faces.metrics.embedding_checks import check_table, directions, sorted_scores
 from fedra.faces.metrics.error_rates import OperatingPoint, operating_point, threshold_at
+
+FIGURES = ("auroc", "auroc_macro", "auroc_macro_std", "eer", "tpir", "fpir", "fpir_smallest")
+"""What `Recognition.figures` holds."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +133,29 @@ def search(device: Device, people: Tensor, features: Tensor) -> Found:
 
 @dataclass(frozen=True)
 class Recognition:
-    """What all tested clients found, each by its own model or all by one."""
+    """What all tested clients found, each by its own model or all by one; and why some found nothing.
+
+    `collapsed` are the clients to whose model all faces are alike: they have no scores.
+    """
 
     found: Mapping[int, Found]
+    collapsed: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, found: Iterable[tuple[int, Found]]) -> Recognition:
-        """From one client after the other; only scores are kept."""
-        return cls(dict(found))
+    def of(cls, found: Iterable[tuple[int, Found | str]]) -> Recognition:
+        """From one client after the other, each with its scores or the reason why its embeddings have collapsed."""
+        scores: dict[int, Found] = {}
+        reasons: dict[int, str] = {}
+        for client, one in found:
+            if isinstance(one, str):
+                reasons[client] = one
+            else:
+                scores[client] = one
+        return cls(scores, reasons)
+
+    def collapse_of_all(self) -> str | None:
+        """Why no client found anything, if that is so."""
+        return None if self.found else next(iter(self.collapsed.values()), None)
 
     def scores(self) -> ClientScores:
         """Genuine and impostor scores by client."""
@@ -154,8 +172,13 @@ class Recognition:
         """AUROC of every client."""
         return {client: scores.auroc() for client, scores in self.scores().clients.items()}
 
-    def figures(self, fpir: float) -> dict[str, float]:
-        """AUROC over all scores and as the mean over clients with its deviation, EER, and TPIR at the FPIR."""
+    def figures(self, fpir: float) -> dict[str, float | None]:
+        """AUROC over all scores and as the mean over clients with its deviation, EER, and TPIR at the FPIR.
+
+        None each where no client has scores.
+        """
+        if not self.found:
+            return dict.fromkeys(FIGURES)
         pooled, own, point = self.scores().pooled(), np.array(list(self.aurocs().values())), self.tpir(fpir)
         return {
             "auroc": pooled.auroc(),

@@ -21,8 +21,9 @@ HEADER_BYTES = 16
 SHAPE = (1, 4, 5)
 
 
-def write_feature(path: Path, feature: Tensor) -> None:
+def write_feature(path: Path | str, feature: Tensor) -> None:
     """Write one feature (d,)."""
+    path = Path(path)
     if feature.dim() != 1 or not len(feature):
         raise DataError(f"a feature file holds one vector, not a tensor of shape {tuple(feature.shape)}: '{path}'")
     values = feature.detach().cpu().numpy().astype("<f4")
@@ -33,8 +34,9 @@ def write_feature(path: Path, feature: Tensor) -> None:
     write_atomically(path, header.tobytes() + values.tobytes(), private=True)
 
 
-def read_feature(path: Path) -> Tensor:
+def read_feature(path: Path | str) -> Tensor:
     """Read one feature (d,)."""
+    path = Path(path)
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -27,7 +27,7 @@ ImagesOf = Callable[[int], tuple[Tensor, Tensor]]
 """The two images of a pair by its number: (C, H, W), bytes or floats from 0 to 1."""
 
 
-def draw_roc(curves: Mapping[str, Scores], path: Path) -> None:
+def draw_roc(curves: Mapping[str, Scores], path: Path | str) -> None:
     """TAR over FAR, from the smallest FAR that the impostors can show, on a logarithmic axis."""
     figure, axes = _one("ROC curves", curves)
     smallest = min(1 / len(scores.impostor) for scores in curves.values())
@@ -42,7 +42,7 @@ def draw_roc(curves: Mapping[str, Scores], path: Path) -> None:
     save_figure(figure, path)
 
 
-def draw_scores(scores: Scores, path: Path, threshold: float | None = None) -> None:
+def draw_scores(scores: Scores, path: Path | str, threshold: float | None = None) -> None:
     """Histograms of genuine and impostor scores, each of area one, with a threshold if there is one."""
     figure, axes = _one("score histograms", {"scores": scores})
     low = min(scores.genuine[0], scores.impostor[0])
@@ -60,7 +60,7 @@ def draw_scores(scores: Scores, path: Path, threshold: float | None = None) -> N
     save_figure(figure, path)
 
 
-def draw_cmc(curves: Mapping[str, ClosedSet], path: Path) -> None:
+def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
     """The share of probes found up to each rank."""
     figure, axes = _one("CMC curves", curves)
     for number, (name, found) in enumerate(curves.items()):
@@ -75,7 +75,7 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path) -> None:
     save_figure(figure, path)
 
 
-def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path) -> None:
+def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path | str) -> None:
     """How a figure is spread over clients: for each name a box, and every client a dot."""
     figure, axes = _one("AUROC by client", aurocs)
     dodge = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def worst_errors(scores: Tensor, same: Tensor, count: int = 8) -> tuple[Tensor, 
     return impostor[highest], genuine[lowest]
 
 
-def draw_worst(scores: Tensor, same: Tensor, images_of: ImagesOf, path: Path, count: int = 8) -> None:
+def draw_worst(scores: Tensor, same: Tensor, images_of: ImagesOf, path: Path | str, count: int = 8) -> None:
     """A sheet of the worst errors: impostors that look alike above, genuine pairs that do not below."""
     impostor, genuine = worst_errors(scores, same, count)
     columns = max(len(impostor), len(genuine))

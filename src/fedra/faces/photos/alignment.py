@@ -18,8 +18,18 @@ LARGEST_BLOCK = 4096
 def similarity(source: Points, target: Points) -> Matrix:
     """The rotation, scale and shift that bring `source` nearest to `target` (Umeyama, PAMI 1991); never a reflection.
 
-    With centred points, A = 1/n sum t s^T = U S V^T, D = diag(1, sign(det U det V)), R = U D V^T,
+    With centered points, A = 1/n sum t s^T = U S V^T, D = diag(1, sign(det U det V)), R = U D V^T,
     c = tr(S D) / var(s): M = [c R | mean(t) - c R mean(s)].
+
+    Args:
+        source: Points (N, 2), x first.
+        target: As many points.
+
+    Returns:
+        A matrix (2, 3): a point p goes to M[:, :2] p + M[:, 2].
+
+    Example:
+        >>> similarity(face.landmarks, template(112))
     """
     middle, goal = source.mean(axis=0), target.mean(axis=0)
     centred = source - middle
@@ -33,9 +43,18 @@ def similarity(source: Points, target: Points) -> Matrix:
 
 
 def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
-    """The picture (H, W) or (H, W, C) under `matrix`, as (height, width): bilinear, and 0 beyond its border.
+    """A picture under a matrix: bilinear, and 0 beyond its border. Pixel q of the result is the picture at M^-1 q.
 
-    Pixel q of the result is the picture at M^-1 q.
+    Args:
+        image: `uint8` (H, W) or (H, W, C).
+        matrix: As `similarity` gives it.
+        size: Height and width of the result.
+
+    Returns:
+        A `uint8` array of that size.
+
+    Example:
+        >>> warp(image, similarity(face.landmarks, template(112)), (112, 112))
     """
     rows, columns = np.indices(size, dtype=np.float64)
     back = np.linalg.inv(matrix[:, :2])

@@ -29,6 +29,16 @@ def template(size: int = TEMPLATE_SIDE) -> Points:
 
     Scaled by size / 112; for multiples of 128, which InsightFace widens on both sides, by size / 128 and moved right
     by 8 size / 128.
+
+    Args:
+        size: Side of the aligned crop.
+
+    Returns:
+        Points (5, 2), x first: eyes, tip of the nose, corners of the mouth; the image's left first.
+
+    Example:
+        >>> template(112)[0]
+        array([38.2946, 51.6963])
     """
     if size < 1:
         raise ConfigError(f"faces cannot be aligned to {size} pixels: give a size of 1 or more, usually 112")
@@ -41,6 +51,16 @@ def five_points(points: ArrayLike) -> Points:
     """Five points of a face, from five or from the 68 of the iBUG scheme.
 
     Of 68, an eye is the middle of its corners (36 and 39, 42 and 45), the nose is 30, the mouth's corners 48 and 54.
+
+    Args:
+        points: (5, 2) or (68, 2), x first.
+
+    Returns:
+        Points (5, 2); anything else, NaN and infinity are refused.
+
+    Example:
+        >>> five_points(landmarks_of_dlib).shape
+        (5, 2)
     """
     found: NDArray[Any] = np.asarray(points, dtype=np.float64)
     if found.shape == (68, 2):

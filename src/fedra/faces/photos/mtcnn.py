@@ -52,8 +52,9 @@ class MTCNN:
     """
 
     def __init__(
-        self, folder: Path, *, smallest: int = 20, scores: tuple[float, float, float] = (0.6, 0.7, 0.7)
+        self, folder: Path | str, *, smallest: int = 20, scores: tuple[float, float, float] = (0.6, 0.7, 0.7)
     ) -> None:
+        folder = Path(folder)
         self._networks = [Network(folder / name) for name in FILES]
         self._smallest, self._scores = smallest, scores
         for network in self._networks:

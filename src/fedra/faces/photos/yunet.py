@@ -44,7 +44,8 @@ class YuNet:
     `overlap`.
     """
 
-    def __init__(self, path: Path, *, score: float = 0.6, overlap: float = 0.3) -> None:
+    def __init__(self, path: Path | str, *, score: float = 0.6, overlap: float = 0.3) -> None:
+        path = Path(path)
         self._network = Network(path)
         self._score, self._overlap = score, overlap
         wanted = {f"{kind}_{stride}" for kind in KINDS for stride in STRIDES}

@@ -13,6 +13,7 @@ from fedra.config.names import read_word
 from fedra.console import steps
 from fedra.data import DATASETS, load
 from fedra.errors import DataError
+from fedra.faces.metrics.collapse import collapse_reason
 from fedra.faces.metrics.embedding_checks import check_rate
 from fedra.faces.recognition.choose_threshold import calibrate_people, comparisons
 from fedra.faces.recognition.enrollment import embed_people, people_in
@@ -66,6 +67,10 @@ def calibrate(
     features, people, problems = (
         _of_set(recognizer, str(on), console) if known else _of_folder(recognizer, Path(on), console)
     )
+    if reason := collapse_reason(features):
+        raise DataError(
+            f"no threshold can be chosen on '{on}', because the model's embeddings have collapsed ({reason})"
+        )
     with steps(console, "comparing all pairs", comparisons(people)) as done:
         decision = calibrate_people(features, people, far, fingerprint=fingerprint, data=str(on), done=done)
     recognizer.decision = decision

@@ -7,19 +7,18 @@ owner alone (mode 0600) unless it was given another mode. A symbolic link is fol
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-import torch
 from rich.console import Console
 from torch import Tensor
 
 from fedra.errors import ConfigError, DataError
 from fedra.faces.photos.any_photo import Photo, listed_photos
+from fedra.faces.recognition.answers import IdentificationResult, Match, PhotoIdentification
 from fedra.faces.recognition.enrollment import Enrollment, PeoplePhotos, clean_name, embed_people, people_in
 from fedra.faces.recognition.face import Face
-from fedra.faces.recognition.gallery_changes import Removal, changing, remove_person, replace_file
+from fedra.faces.recognition.gallery_changes import Removal, changing, remove_person, replace_file, split_existing
 from fedra.faces.recognition.gallery_file import (
     Engine,
     Existing,
@@ -28,10 +27,8 @@ from fedra.faces.recognition.gallery_file import (
 )
 from fedra.faces.recognition.gallery_model import current_content, metadata_of, recognizer_of
 from fedra.faces.recognition.model_source import Size
+from fedra.faces.recognition.name_faces import name_faces
 from fedra.faces.recognition.recognizer import FaceRecognizer, warn
-from fedra.faces.recognition.results import IdentificationResult, Match, PhotoIdentification
-
-Content = TypeVar("Content")
 
 
 class Gallery:
@@ -283,7 +280,7 @@ class Gallery:
         return self._read[1]
 
     def _enroll(self, people: PeoplePhotos, existing: Existing, console: Console | None) -> Enrollment:
-        wanted, there = _apart(people.photographs, self._content(), existing)
+        wanted, there = split_existing(people.photographs, self._content(), existing)
         found = embed_people(self.recognizer, wanted, console)
         problems = (*people.problems, *found.problems)
         if not found.features and not there:
@@ -293,32 +290,12 @@ class Gallery:
             with changing(self.path) as file:
                 # Read again: others may have been enrolled meanwhile.
                 now = current_content(file, self.recognizer)
-                features, lately = _apart(features, now, existing)
+                features, lately = split_existing(features, now, existing)
                 links = replace_file(file, now.with_people(features, existing))
             there += lately
         counts = {name: len(rows) for name, rows in features.items()}
         return Enrollment(counts, tuple(there), problems, (*found.notes, *links))
 
     def _results(self, faces: Sequence[Face], top: int, threshold: float | None) -> tuple[IdentificationResult, ...]:
-        content = self._content()
         decision = self.recognizer.decision if threshold is None else None
-        rate = decision.gallery_rate(content.counts.values()) if decision is not None else None
-        found = content.search(torch.stack([face.embedding for face in faces]), top) if faces else []
-        results = []
-        for face, matches in zip(faces, found, strict=True):
-            best = matches[0]
-            limit = decision.at(content.counts[best.name]).value if decision is not None else threshold
-            accepted = None if limit is None else best.score >= limit
-            name = best.name if accepted else None
-            results.append(
-                IdentificationResult(name, tuple(matches), limit, accepted, decision, rate, face, face.notes)
-            )
-        return tuple(results)
-
-
-def _apart(
-    people: Mapping[str, Content], known: GalleryContent, existing: Existing
-) -> tuple[dict[str, Content], list[str]]:
-    """People to enroll, and the names of those who are enrolled already and must not be again."""
-    there = set(known.names) & people.keys() if existing == "refuse" else set()
-    return {name: content for name, content in people.items() if name not in there}, sorted(there)
+        return name_faces(self._content(), faces, top, decision, threshold)

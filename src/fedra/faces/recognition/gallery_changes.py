@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from fedra.errors import ConfigError
 from fedra.faces.recognition.enrollment import clean_name
-from fedra.faces.recognition.gallery_file import GalleryContent, names_in
+from fedra.faces.recognition.gallery_file import Existing, GalleryContent, names_in
 from fedra.locking import locked
 from fedra.writing import leftovers, write_atomically
 
 PATIENCE = 60.0
 """Seconds that a change waits for another one, which takes far less than one."""
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,19 @@ class Removal:
 
 
 def remove_person(path: Path | str, name: str) -> Removal:
-    """Remove a person from a gallery without opening its model; see `Gallery.remove`."""
+    """Remove a person from a gallery without opening its model.
+
+    Args:
+        path: The gallery's file.
+        name: The person.
+
+    Returns:
+        How many are left, and which other files are known to hold the person still.
+
+    Example:
+        >>> remove_person("staff.gallery", "Ada").left
+        7
+    """
     path, who = Path(path), clean_name(name)
     GalleryContent.read(path)  # whatever is not a gallery is refused before anything is made beside it
     with changing(path) as file:
@@ -78,3 +92,11 @@ def _other_galleries(file: Path, name: str) -> tuple[str, ...]:
     """Other galleries in the same folder that hold the person, such as backups."""
     others = sorted(entry for entry in file.parent.iterdir() if entry.is_file() and entry != file)
     return tuple(f"'{other}' still holds '{name}'" for other in others if name in names_in(other))
+
+
+def split_existing(
+    people: Mapping[str, Content], known: GalleryContent, existing: Existing
+) -> tuple[dict[str, Content], list[str]]:
+    """People to enroll, and the names of those who are enrolled already and must not be again."""
+    there = set(known.names) & people.keys() if existing == "refuse" else set()
+    return {name: content for name, content in people.items() if name not in there}, sorted(there)

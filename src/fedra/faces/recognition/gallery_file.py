@@ -21,9 +21,9 @@ from torch import Tensor
 from fedra.errors import ConfigError, DataError, nearest
 from fedra.faces.metrics import Matches, top_k
 from fedra.faces.metrics.embedding_checks import directions, lengths
+from fedra.faces.recognition.answers import Match
 from fedra.faces.recognition.gallery_index import GraphIndex
 from fedra.faces.recognition.model_source import ModelSource
-from fedra.faces.recognition.results import Match
 
 Existing = Literal["refuse", "add", "replace"]
 """What becomes of a person who is enrolled already."""
@@ -66,6 +66,8 @@ class GalleryContent:
             data = path.read_bytes()
         except FileNotFoundError:
             raise DataError(f"there is no gallery '{path}': enroll somebody first") from None
+        except IsADirectoryError:
+            raise ConfigError(f"'{path}' is a folder: give a file for the gallery") from None
         return cls.parse(data, path)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""An index of a large gallery for many searches: faiss's graph of near neighbours (the extra `index`)."""
+"""An index of a large gallery for many searches: faiss's graph of near neighbors (the extra `index`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedra.faces.metrics import Matches
 from fedra.faces.metrics.embedding_checks import directions
 
 LINKS = 32
-"""Neighbours each template is linked with: more make the index larger and its answers better."""
+"""Neighbors each template is linked with: more make the index larger and its answers better."""
 LOOKED_AT = 128
 """Templates a search looks at, or eight times as many as it is asked for."""
 
@@ -18,7 +18,7 @@ LOOKED_AT = 128
 class GraphIndex:
     """Templates as a navigable graph (Malkov and Yashunin, TPAMI 2020): a search looks at a few hundred of a million.
 
-    It may miss a neighbour that an exact search finds; what it finds has its true cosine.
+    It may miss a neighbor that an exact search finds; what it finds has its true cosine.
     """
 
     def __init__(self, templates: Tensor) -> None:

@@ -19,11 +19,11 @@ from fedra.faces.photos.any_photo import Photo, describe_photo, is_one_photo
 from fedra.faces.photos.detection import Detector
 from fedra.faces.photos.detectors import open_detector
 from fedra.faces.photos.known_points import KnownPoints
+from fedra.faces.recognition.answers import VerificationResult
 from fedra.faces.recognition.face import Face, FaceWarning
 from fedra.faces.recognition.face_finder import FaceFinder
 from fedra.faces.recognition.model_source import ModelSource, Size
 from fedra.faces.recognition.open_model import Normalization, OpenModel, open_model
-from fedra.faces.recognition.results import VerificationResult
 from fedra.faces.recognition.thresholds import Decision, save_decision, stored_decision
 from fedra.storage.trained_model import FACES
 

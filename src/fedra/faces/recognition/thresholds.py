@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedra.errors import DataError
 from fedra.faces.recognition.model_source import ModelSource
+from fedra.storage.claims import claim
 from fedra.writing import write_atomically
 
 Interval = tuple[float, float]
@@ -19,7 +20,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Rate:
+class ErrorRate:
     """A probability that was estimated from data.
 
     Attributes:
@@ -33,8 +34,9 @@ class Rate:
     high: float | None = None
 
     def __str__(self) -> str:
-        ends = "" if self.low is None or self.high is None else f" (95 % interval {self.low:.2g} to {self.high:.2g})"
-        return f"about {self.value:.2g}{ends}"
+        if self.low is None or self.high is None:
+            return f"about {100 * self.value:.3g} % (too few errors were seen for an interval)"
+        return f"about {100 * self.value:.3g} % (95 % interval {100 * self.low:.3g} to {100 * self.high:.3g} %)"
 
 
 class TemplateThreshold(BaseModel):
@@ -110,7 +112,7 @@ class Decision(BaseModel):
         measured = (single, *sorted(self.templates, key=lambda one: one.photos))
         return next((one for one in measured if one.photos >= photos), measured[-1])
 
-    def gallery_rate(self, photos: Iterable[int]) -> Rate | None:
+    def gallery_rate(self, photos: Iterable[int]) -> ErrorRate | None:
         """About how likely a gallery of people with so many photographs each accepts somebody who is not enrolled.
 
         1 - prod (1 - rate of each person): an estimate and no bound, for the rates are measured on other people.
@@ -122,8 +124,8 @@ class Decision(BaseModel):
         value = _any_of(one.attained for one in used)
         ends = [one.interval for one in used if one.interval is not None]
         if len(ends) < len(used):
-            return Rate(value)
-        return Rate(value, _any_of(end[0] for end in ends), _any_of(end[1] for end in ends))
+            return ErrorRate(value)
+        return ErrorRate(value, _any_of(end[0] for end in ends), _any_of(end[1] for end in ends))
 
 
 def _any_of(rates: Iterable[float]) -> float:
@@ -138,6 +140,7 @@ def decision_path(source: ModelSource) -> Path:
 def save_decision(source: ModelSource, decision: Decision) -> Path:
     """Keep a threshold beside its model."""
     path = decision_path(source)
+    claim(path.parent, path.name)
     write_atomically(path, (decision.model_dump_json(indent=2) + "\n").encode(), private=True)
     return path
 

@@ -23,8 +23,15 @@ Place = Callable[[TraitDraws, Sequence[tuple[int, int]]], Placement]
 class SyntheticFaces:
     """A world of people who do not exist. Image (identity, number) depends on these fields and on nothing else.
 
-    `kind` is "person", or "stranger" for people whom no person of the first kind equals. `knobs` say how strongly
-    pose, light, expression, occlusion, background and noise vary (1 unless given).
+    Attributes:
+        seed: Random seed; each seed gives different people.
+        kind: "person", or "stranger" for people who differ from all of the first kind.
+        size: Side of an aligned image in pixels.
+        knobs: How strongly "pose", "light", "expression", "occlusion", "background" and "noise" vary, 1 unless given.
+
+    Example:
+        >>> SyntheticFaces(seed=1, size=64).images([(0, 0), (0, 1), (7, 3)]).shape  # (person, image)
+        torch.Size([3, 3, 64, 64])
     """
 
     seed: int = 0

@@ -39,7 +39,19 @@ class PhotographSettings:
 def photographs(
     world: SyntheticFaces, which: Sequence[tuple[int, int]], settings: PhotographSettings | None = None
 ) -> tuple[Tensor, Tensor]:
-    """uint8 (N, 3, height, width) with one whole face each, and its five points (N, 5, 2), x first."""
+    """Photographs with one whole face each, somewhere in the picture.
+
+    Args:
+        world: The people.
+        which: Pairs (person, image) of numbers.
+        settings: How large photographs are, and how faces lie in them.
+
+    Returns:
+        `uint8` images (N, 3, height, width), and five points of each face (N, 5, 2), x first.
+
+    Example:
+        >>> images, points = photographs(SyntheticFaces(), [(0, 0), (1, 0)])
+    """
     settings = settings or PhotographSettings()
     return world.painted(which, (settings.height, settings.width), partial(_placed, world, settings))
 
@@ -73,11 +85,24 @@ def write_photographs(
     clients: int = 0,
     settings: PhotographSettings | None = None,
 ) -> Path:
-    """folder/person_00000/0000.jpg and so on, and points.json with the five points of every photograph by its path.
+    """Write photographs of synthetic people, folder/person_00000/0000.jpg and so on, and points.json.
 
-    People and their images are counted from `first_identity` and `first_image` on. With `clients`, neighbours in number
-    share a folder, client_000/person_00000/0000.jpg. A folder that is there already is refused, so that nobody's
-    photographs are mixed with made-up ones.
+    Args:
+        folder: A new folder; one that exists is refused, so real photographs are never mixed with synthetic ones.
+        world: The people.
+        identities: How many people.
+        images: Photographs of each.
+        first_identity: Number of the first person.
+        first_image: Number of the first photograph of each.
+        clients: Put the people into as many folders, client_000/person_00000/0000.jpg; 0 for none.
+        settings: How large photographs are, and how faces lie in them.
+
+    Returns:
+        The folder; its points.json has the five points of every photograph by its path, as `KnownPoints` reads them.
+
+    Example:
+        >>> write_photographs("photos", SyntheticFaces(), identities=3, images=4)
+        PosixPath('photos')
     """
     base = Path(folder)
     settings = settings or PhotographSettings()

@@ -15,24 +15,26 @@ from torch.nn import functional as F
 
 import toy
 from fedra.algorithms import ENTRIES, fedarc, fedavg, fedlc, fedsam
+from fedra.algorithms.fedprox import Proximal
+from fedra.algorithms.fedsol import Distillation
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import LocalData, Schedule
-from fedra.core.job import Job, LocalTraining
-from fedra.core.part import Sharing
+from fedra.core.batches import LocalData
+from fedra.core.job import Job
+from fedra.core.local_training import LocalTraining
 from fedra.core.rates import cosine, polynomial
+from fedra.core.sharing import Sharing
 from fedra.core.tree import Tree, flatten, unflatten
 from fedra.errors import ConfigError
 from fedra.losses import ArcFace, CurricularFace
 from fedra.parts.combine import Median
 from fedra.parts.gradient import Accumulate, AlsoDescend, Clip
 from fedra.parts.margin import MarginSoftmax
-from fedra.parts.objective import Distillation, Proximal
 from fedra.runners import RUNNERS
-from fedra.runners.centralised import OPTIMIZER, refuse_federated_parts
+from fedra.runners.centralized import OPTIMIZER, refuse_federated_parts
 
 EPOCHS = 4
 SCALE, MARGIN, WEIGHT = 16.0, 0.3, 0.7
-LOCAL = LocalTraining(Schedule(batch=7), lr=0.1, momentum=0.9, weight_decay=1e-3, rounds=EPOCHS)
+LOCAL = LocalTraining(batch=7, lr=0.1, momentum=0.9, weight_decay=1e-3, rounds=EPOCHS)
 ARC = fedarc(weight=WEIGHT, margin=ArcFace(scale=SCALE, margin=MARGIN))
 
 
@@ -44,13 +46,13 @@ def job(algorithm: Algorithm, local: LocalTraining = LOCAL, module: toy.Net | No
 
 
 def train(work: Job, epochs: int = EPOCHS, **settings: Any) -> toy.History:
-    return toy.run(work, ((0,),) * epochs, "centralised", threads=1, **settings)
+    return toy.run(work, ((0,),) * epochs, "centralized", threads=1, **settings)
 
 
 def batches(work: Job, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The pool in the order in which fedra goes over it: all that the loop below takes from it."""
     pool = work.clients[0]
-    for batch in LocalData(pool, work.model, work.local.schedule, work.classes, work.seed, epoch, 0):
+    for batch in LocalData(pool, work.model, work.local, work.classes, work.seed, epoch, 0):
         assert batch.index is not None
         yield pool.inputs[batch.index], pool.targets[batch.index]
 
@@ -129,7 +131,7 @@ def test_adam() -> None:
     ],
 )
 def test_the_rate_moves_with_every_step(schedule: Any, rate: Callable[[float], float]) -> None:
-    work = job(fedavg(), replace(LOCAL, rate=schedule))
+    work = job(fedavg(), replace(LOCAL, schedule=schedule))
     assert toy.distance(train(work).params, naive(work, lambda t: 0.1 * rate(t))) < 1e-9
 
 
@@ -160,8 +162,8 @@ def test_the_optimisers_state_lives_on() -> None:
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
 def test_goes_on_from_a_checkpoint_to_the_bit(kind: str, optimizer: Any) -> None:
     module = toy.mlp if kind == "mlp" else toy.conv
-    work = job(ARC, replace(LOCAL, optimizer=optimizer, rate=partial(cosine, warmup=1.0)), module(torch.float32))
-    engine = RUNNERS["centralised"](work, threads=1)
+    work = job(ARC, replace(LOCAL, optimizer=optimizer, schedule=partial(cosine, warmup=1.0)), module(torch.float32))
+    engine = RUNNERS["centralized"](work, threads=1)
     history = toy.start(work)
     for epoch in range(EPOCHS):
         history.round(engine, work, epoch, (0,))
@@ -179,7 +181,7 @@ def stored(values: Tree) -> Tree:
 def test_the_last_epochs_state_is_only_read() -> None:
     """An epoch that is interrupted must not have moved what the checkpoint would save."""
     work = job(fedavg())
-    engine = RUNNERS["centralised"](work, threads=1)
+    engine = RUNNERS["centralized"](work, threads=1)
     history = toy.start(work)
     history.round(engine, work, 0, (0,))
     kept = {path: value.clone() for path, value in flatten(history.memory[0]).items()}
@@ -191,7 +193,7 @@ def test_the_last_epochs_state_is_only_read() -> None:
 
 def test_every_step_is_told() -> None:
     work = job(fedavg())
-    engine = RUNNERS["centralised"](work, threads=1)
+    engine = RUNNERS["centralized"](work, threads=1)
     told: list[int] = []
     vars(engine)["on_step"] = lambda: told.append(1)
     toy.start(work).round(engine, work, 0, (0,))
@@ -237,7 +239,7 @@ def test_a_loss_with_running_state_goes_on_from_epoch_to_epoch() -> None:
     ],
 )
 def test_what_needs_clients_is_refused(algorithm: Algorithm, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=f"centralised training cannot use the part {sentence}.*take it out, or set"):
+    with pytest.raises(ConfigError, match=f"centralized training cannot use the part {sentence}.*take it out, or use"):
         refuse_federated_parts(algorithm)
 
 
@@ -247,18 +249,18 @@ def test_every_algorithm_is_either_taken_or_refused_with_a_sentence(name: str) -
     if name in ACCEPTED:
         refuse_federated_parts(algorithm)
     else:
-        with pytest.raises(ConfigError, match="centralised training cannot use the part"):
+        with pytest.raises(ConfigError, match="centralized training cannot use the part"):
             refuse_federated_parts(algorithm)
 
 
 def test_the_runner_wants_one_pool_and_one_epoch() -> None:
     for work in (toy.job(fedavg(), local=LOCAL), job(fedavg(), toy.LOCAL)):
-        with pytest.raises(ConfigError, match="the centralised runner trains one pool, one epoch a round"):
-            RUNNERS["centralised"](work)
+        with pytest.raises(ConfigError, match="the centralized runner trains one pool, one epoch a round"):
+            RUNNERS["centralized"](work)
 
 
 def test_evaluates_as_others_do() -> None:
     work = job(fedavg())
     weights = work.initial()
-    found, wanted = (RUNNERS[name](work, threads=1).evaluate(weights) for name in ("centralised", "sequential"))
+    found, wanted = (RUNNERS[name](work, threads=1).evaluate(weights) for name in ("centralized", "sequential"))
     assert (found.accuracy, found.mean_loss) == (wanted.accuracy, wanted.mean_loss)

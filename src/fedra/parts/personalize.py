@@ -1,4 +1,4 @@
-"""Personalisers: which model a client uses in the end."""
+"""Personalizers: which model a client uses in the end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from fedra.core.algorithm import Algorithm
-from fedra.core.job import LocalTraining
-from fedra.core.model import Weights
-from fedra.core.personaliser import Personaliser
-from fedra.core.tree import Tree
-from fedra.core.view import Local
+from fedra.core.local_training import LocalTraining
+from fedra.core.personalizer import Personalizer
 from fedra.parts.gradient import Scope
 from fedra.registry import Positive
 
@@ -22,31 +19,14 @@ Stages = Epochs | Annotated[tuple[Epochs, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
-class KeepPrivate(Personaliser):
+class KeepPrivate(Personalizer):
     """The final global model with the client's private parameters in it: nothing is trained after the last round."""
 
     formula: ClassVar[str] = "w_k = w_g with the parameters that are private to k in their places"
 
 
 @dataclass(frozen=True)
-class KeepLast(Personaliser):
-    """The model as the client trained it last; a client that never took part uses the global one."""
-
-    formula: ClassVar[str] = "w_k = the client's weights at the end of its last round"
-
-    def init_client(self, origin: Weights) -> Tree:
-        return origin._asdict()
-
-    def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        return local.weights._asdict(), {}
-
-    def own(self, weights: Weights, memory: Tree) -> Weights:
-        last = memory.get(self.name, {})
-        return Weights({**weights.params, **last.get("params", {})}, {**weights.buffers, **last.get("buffers", {})})
-
-
-@dataclass(frozen=True)
-class FineTune(Personaliser):
+class FineTune(Personalizer):
     """Plain training on the client's own data from the final global model: all of it, its head or its body.
 
     The rate is the last round's, decayed as in training, or the first round's with `initial_rate`; `lr` is another.
@@ -61,10 +41,14 @@ class FineTune(Personaliser):
     plain: bool = False
     formula: ClassVar[str] = "w_k = w_g after `epochs` of SGD on the client's own loss, over the parameters of `scope`"
 
+    def check(self, algorithm: Algorithm) -> None:
+        _ = algorithm.label_loss  # what a client trains on
+
     def algorithm(self, algorithm: Algorithm) -> Algorithm:
         frozen = {"all": (), "head": ("body.",), "body": ("head.",)}[self.scope]
-        plain = Algorithm(objective=algorithm.objective[:1], combine=algorithm.combine)
-        return replace(plain, sharing=replace(algorithm.sharing, frozen=frozen))
+        sharing = replace(algorithm.sharing, frozen=frozen)
+        loss = (algorithm.label_loss,)
+        return Algorithm(objective=loss, combine=algorithm.combine, sharing=sharing, data=algorithm.data)
 
     def training(self, local: LocalTraining, rounds: int) -> LocalTraining:
         local = super().training(local, rounds)

@@ -28,7 +28,7 @@ from fedra.reports.comparison import titles
 from fedra.storage.run_folder import RunFolder
 from tiny import call, mistake
 
-RUNNER = {"name": "centralised", "threads": 1}
+RUNNER = {"name": "centralized", "threads": 1}
 MOMENTUM = {"batch": 10, "lr": 0.1, "momentum": 0.9, "schedule": {"name": "cosine", "warmup": 1}}
 CONFIG = tiny.table(runner=RUNNER, algorithm={"name": "fedarc"}, local=MOMENTUM, rounds=4)
 pytestmark = pytest.mark.usefixtures("without_curves")
@@ -51,7 +51,7 @@ def test_a_round_is_an_epoch_over_everything(tmp_path: Path) -> None:
     assert rounds[-1]["train_loss"] < rounds[0]["train_loss"]
     assert all(0 <= line["accuracy"] <= 1 for line in rounds)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert (summary["clients"], summary["bytes_up"], summary["runner"]["name"]) == (1, 0, "centralised")
+    assert (summary["clients"], summary["bytes_up"], summary["runner"]["name"]) == (1, 0, "centralized")
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -103,12 +103,12 @@ def test_what_does_not_apply_is_said_in_one_line() -> None:
     )
     told = lines(config)
     assert told == [
-        "centralised: one model on the pooled examples of all clients, a round is one epoch; local.epochs = 5, "
+        "centralized: one model on the pooled examples of all clients, a round is one epoch; local.epochs = 5, "
         "cohort.fraction = 0.5, faults.dropout = 0.2, diagnostics.divergence = True do not apply"
     ]
     assert notice(read(tiny.table(cohort={"fraction": 0.5}))) is None
     plain = notice(read(tiny.table(runner=RUNNER)))
-    assert plain == "centralised: one model on the pooled examples of all clients, a round is one epoch"
+    assert plain == "centralized: one model on the pooled examples of all clients, a round is one epoch"
 
 
 def test_what_does_not_apply_has_no_effect(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_class_accuracies_are_still_measured(tmp_path: Path) -> None:
     assert len(tiny.metrics(tmp_path)[-1]["class_accuracy"]) == 4
 
 
-def test_titles_say_centralised(tmp_path: Path) -> None:
+def test_titles_say_centralized(tmp_path: Path) -> None:
     folders = []
     for name, config in {
         "a": tiny.table(rounds=1),
@@ -134,7 +134,7 @@ def test_titles_say_centralised(tmp_path: Path) -> None:
     }.items():
         fedra.run(config, out=tmp_path / name)
         folders.append(RunFolder(tmp_path / name))
-    assert titles(folders) == ["fedavg", "centralised", "centralised (fedarc)"]
+    assert titles(folders) == ["fedavg", "centralized", "centralized (fedarc)"]
     assert title(Config()) == "fedavg"
 
 
@@ -142,13 +142,13 @@ def test_parts_that_need_clients_are_refused_on_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "c.toml").write_text("")
-    words = ["run", tmp_path / "c.toml", *tiny.WORDS, "runner.name=centralised", "--out", tmp_path / "run"]
+    words = ["run", tmp_path / "c.toml", *tiny.WORDS, "runner.name=centralized", "--out", tmp_path / "run"]
     told = mistake(capsys, *words, "algorithm={name='fedprox', mu=0.1}")
-    assert told.startswith("centralised training cannot use the part 'proximal'")
+    assert told.startswith("centralized training cannot use the part 'proximal'")
     assert not (tmp_path / "run").exists()
     code, out, _ = call(capsys, *words, "runner.threads=1", "algorithm={name='fedavg', plus=['clip']}")
     assert code == 0
-    assert "centralised: one model" in out
+    assert "centralized: one model" in out
 
 
 def test_a_divergence_is_told_once(tmp_path: Path) -> None:
@@ -157,13 +157,13 @@ def test_a_divergence_is_told_once(tmp_path: Path) -> None:
         fedra.run(config, out=tmp_path)
 
 
-def test_a_sweep_tells_a_centralised_run_from_a_federated_one(tmp_path: Path) -> None:
+def test_a_sweep_tells_a_centralized_run_from_a_federated_one(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("")
     words = [*tiny.WORDS, "rounds=1"]
     console = Console(file=io.StringIO())
     sweep(str(tmp_path / "c.toml"), words, 1, tmp_path / "out", console)
     with pytest.raises(ConfigError, match="was made with another configuration"):
-        sweep(str(tmp_path / "c.toml"), [*words, "runner.name=centralised"], 1, tmp_path / "out", console)
+        sweep(str(tmp_path / "c.toml"), [*words, "runner.name=centralized"], 1, tmp_path / "out", console)
 
 
 def test_simulate_pools_your_own_clients() -> None:
@@ -177,12 +177,12 @@ def test_simulate_pools_your_own_clients() -> None:
         toy.mlp(),
         pairs,
         fraction=0.5,
-        runner="centralised",
+        runner="centralized",
         console=Console(file=screen, width=200),
         **settings,
     )
     assert "cohort.fraction = 0.5 does not apply" in screen.getvalue()
     pool = [tuple(torch.cat(parts) for parts in zip(*pairs, strict=True))]
-    again = fedra.simulate(algorithm, toy.mlp(), pool, runner="centralised", **settings)  # type: ignore[arg-type]
+    again = fedra.simulate(algorithm, toy.mlp(), pool, runner="centralized", **settings)  # type: ignore[arg-type]
     assert toy.same_bits(found.model.state_dict(), again.model.state_dict())
     assert {line["bytes_up"] for line in found.metrics} == {0}

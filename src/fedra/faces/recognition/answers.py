@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedra.faces.recognition.face import Face
-from fedra.faces.recognition.thresholds import Decision, Rate
+from fedra.faces.recognition.thresholds import Decision, ErrorRate
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class IdentificationResult:
     threshold: float | None
     accepted: bool | None
     decision: Decision | None
-    false_accept: Rate | None
+    false_accept: ErrorRate | None
     face: Face
     notes: tuple[str, ...] = ()
 

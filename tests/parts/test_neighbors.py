@@ -10,10 +10,10 @@ from torch import Tensor
 
 import toy
 from fedra.algorithms import knn_per
+from fedra.algorithms.knn_per import NearestNeighbours
 from fedra.core.batches import Examples
 from fedra.core.model import Model
 from fedra.errors import ConfigError
-from fedra.parts.neighbours import NearestNeighbours
 
 
 def brute(f: Tensor, known: Tensor, labels: Tensor, k: int, scale: float) -> list[float]:
@@ -78,7 +78,7 @@ def test_capacity_draws_some_of_the_clients_examples() -> None:
 
 
 def test_settings_are_checked() -> None:
-    assert knn_per(epochs=(0, 5)).personalise.stages == (0, 5)  # type: ignore[union-attr]
+    assert knn_per(epochs=(0, 5)).personalize.stages == (0, 5)  # type: ignore[union-attr]
     for wrong in ({"k": 0}, {"share": 1.1}, {"capacity": 0}, {"grid": (2.0,)}, {"epochs": -1}, {"epochs": ()}):
         with pytest.raises(ConfigError, match="nearest-neighbours"):
             knn_per(**wrong)  # type: ignore[arg-type]

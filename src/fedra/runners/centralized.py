@@ -1,7 +1,7 @@
 """No federation: one model trained on the pooled examples of all clients, the yardstick of the papers' tables.
 
 The pool is trained as the only client of a federation, so that objective, gradient rules, checkpoints and figures are
-those of any run. What one round of one epoch would forget lives on: the optimiser's state is the pool's memory.
+those of any run. What one round of one epoch would forget lives on: the optimizer's state is the pool's memory.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pydantic import Field
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import ClientState, LooksBack
 from fedra.core.evaluate import Counts
-from fedra.core.job import Job, LocalTraining, run_client
+from fedra.core.job import Job, run_client
+from fedra.core.local_training import LocalTraining
 from fedra.core.model import Weights
 from fedra.core.optimizer import Optimizer
 from fedra.core.part import Part
+from fedra.core.sharing import Sharing
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
 from fedra.runners.base import Done, Evaluation, Result, Runner, threads
@@ -26,11 +29,11 @@ from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 
 OPTIMIZER = "optimizer"
-"""Under this name the pool remembers the optimiser's state; no part has it."""
+"""Under this name the pool remembers the optimizer's state; no part has it."""
 
 
 class LastingOptimizer(Optimizer):
-    """The optimiser of one epoch: it goes on from the last epoch's state, and its rate moves with every step."""
+    """The optimizer of one epoch: it goes on from the last epoch's state, and its rate moves with every step."""
 
     def __init__(self, local: LocalTraining, epoch: int, steps: int, state: Tree, on_step: Callable[[], None]) -> None:
         super().__init__(local.at(epoch).lr)
@@ -51,20 +54,20 @@ class LastingOptimizer(Optimizer):
         return self.state
 
 
-class CentralisedRunner:
-    """See `centralised`; `on_step` is called after every step."""
+class CentralizedRunner:
+    """See `centralized`; `on_step` is called after every step."""
 
     def __init__(self, job: Job, threads: int) -> None:
         refuse_federated_parts(job.algorithm)
-        if len(job.clients) != 1 or job.local.schedule.epochs != 1:
+        if len(job.clients) != 1 or job.local.epochs != 1:
             raise ConfigError(
-                "the centralised runner trains one pool, one epoch a round: put all examples into one client, "
+                "the centralized runner trains one pool, one epoch a round: put all examples into one client, "
                 "with epochs = 1"
             )
         self._job = job
         self._threads = threads
         self._alone = SequentialRunner(job, threads)
-        self.steps = job.local.schedule.steps(job.clients.size(0))
+        self.steps = job.local.steps(job.clients.size(0))
         self.on_step: Callable[[], None] = lambda: None
 
     def train(
@@ -95,34 +98,33 @@ def refuse_federated_parts(algorithm: Algorithm) -> None:
         reason = _reason(part, algorithm)
         if reason is not None:
             raise ConfigError(
-                f"centralised training cannot use the part '{part.name}', which {reason}: take it out, or set "
-                "algorithm = { name = 'fedavg' } for plain training on the pooled examples"
+                f"centralized training cannot use the part '{part.name}', which {reason}: take it out, or "
+                "use fedavg for plain training on the pooled examples"
             )
 
 
 def _reason(part: Part, algorithm: Algorithm) -> str | None:
-    kind = type(part)
-    if part == algorithm.sharing:
-        return "keeps parameters with clients" if algorithm.sharing.private or algorithm.sharing.owned else None
+    if isinstance(part, Sharing):
+        return "keeps parameters with clients" if part.remembers else None
     if part == algorithm.combine:
         return None if algorithm.combine.is_plain else "joins the uploads of many clients"
-    if part == algorithm.personalise:
+    if part == algorithm.personalize:
         return "makes a model for every client"
     if part in algorithm.server:
         return "acts on the average of many clients"
-    if part.looks_back or kind.teachers is not Part.teachers:
+    if isinstance(part, LooksBack):
         return "compares with the model that a round began with"
-    if kind.init_client is not Part.init_client and not part.suits_pool:
+    if isinstance(part, ClientState) and not part.suits_pool:
         return "remembers something for every client"
     return None
 
 
-def centralised(job: Job, *, threads: Annotated[int, Field(ge=1)] | None = None) -> Runner:
+def centralized(job: Job, *, threads: Annotated[int, Field(ge=1)] | None = None) -> Runner:
     """No federation: one model on the pooled examples of all clients, as the yardstick; a round is an epoch.
 
-    The optimiser's state lives on from epoch to epoch, and a learning-rate schedule moves with every step. Partition
+    The optimizer's state lives on from epoch to epoch, and a learning-rate schedule moves with every step. Partition
     and objective are the configuration's; local.epochs, cohort, faults and what diagnostics ask of clients do not
     apply, which the run says; parts that have no meaning without clients are refused. All cores work on a
     batch unless `threads` says otherwise; their number changes the last bits.
     """
-    return CentralisedRunner(job, threads or default_workers())
+    return CentralizedRunner(job, threads or default_workers())

@@ -1,0 +1,57 @@
+"""The model of the best round so far, kept in memory and in the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedra.callbacks.callback import Callback, RunContext
+from fedra.core.model import Weights
+from fedra.evaluation.classifier_metrics import Metric
+from fedra.storage.checkpoint import load_model, save_model
+from fedra.storage.claims import claim
+
+BEST_MODEL = "model-best.safetensors"
+
+
+class BestModel(Callback):
+    """Keeps the weights of the round that a metric likes best.
+
+    With a folder they are written there whenever a round improves, before its checkpoint, so a resumed run has them.
+    """
+
+    def __init__(self, metric: Metric, about: Mapping[str, Any]) -> None:
+        self.metric, self.round = metric, 0
+        self.value: float | None = None
+        self._path: Path | None = None
+        self._about = dict(about)
+        self._weights: Weights | None = None
+
+    def on_run_start(self, run: RunContext) -> None:
+        """Go on from what an earlier process wrote into the folder, where the run is resumed."""
+        if run.folder is None:
+            return
+        self._path = run.folder / BEST_MODEL
+        if run.round and self._path.exists():
+            _, about = load_model(self._path)
+            self.round, self.value = int(about["round"]), float(about["value"])
+
+    def on_evaluation(self, run: RunContext, metrics: dict[str, Any]) -> None:
+        """Look at a tested round: its line, and the model it left."""
+        value = metrics.get(self.metric.key)
+        if value is None:
+            return
+        if not self.metric.improves(value, self.value) and metrics["round"] != self.round:
+            return  # a resumed run may train the best round once more
+        self.round, self.value, self._weights = metrics["round"], value, run.weights
+        if run.folder is not None and self._path is not None:
+            claim(run.folder, BEST_MODEL)
+            save_model(self._path, run.weights, {**self._about, "round": self.round, "value": value})
+
+    def weights(self, like: Weights) -> Weights | None:
+        """The best round's weights; `like` tells parameters and buffers apart in a file. None before any test."""
+        if self._weights is None and self._path is not None and self._path.exists():
+            flat, _ = load_model(self._path)
+            self._weights = Weights(*({name: flat[name] for name in group} for group in like))
+        return self._weights

@@ -1,0 +1,75 @@
+"""A share of every client's training examples, held out to choose by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedra.core.batches import Examples
+from fedra.core.random import key
+from fedra.data.clients import OwnClients, PooledClients, Rows
+from fedra.errors import ConfigError
+
+
+def hold_out(
+    clients: PooledClients | OwnClients, share: float, seed: int
+) -> tuple[PooledClients | OwnClients, Examples]:
+    """The clients without their validation examples, and all of these together, client after client.
+
+    Args:
+        clients: The clients' training examples.
+        share: The share of every client's examples, between 0 and 1.
+        seed: The seed of the partition: the same examples are held out however the run trains.
+
+    Returns:
+        The clients with what is left to them, and the validation examples.
+    """
+    split = [held_out_rows(clients.labels(client), share, seed, client) for client in range(len(clients))]
+    if not any(len(held) for _, held in split):
+        raise ConfigError(
+            f"the validation share must hold out at least one example, got {share:g} and none of {len(clients)} "
+            "clients: raise evaluation.validation"
+        )
+    if isinstance(clients, PooledClients):
+        return _hold_out_of_pool(clients, split)
+    own, held_out = [], []
+    for examples, (kept, held) in zip(clients.examples, split, strict=True):
+        own.append(Examples(examples.inputs[kept], examples.targets[kept], examples.transform))
+        held_out.append(Examples(examples.inputs[held], examples.targets[held], examples.transform))
+    return OwnClients(own), _joined([one for one in held_out if len(one)])
+
+
+def _joined(parts: Sequence[Examples]) -> Examples:
+    """All examples as one; those that clients prepare in different ways are prepared first."""
+    joined = OwnClients(parts).joined(range(len(parts)))
+    if joined is not None:
+        return joined
+    ready = torch.cat([part.transform.prepare(part.inputs).cpu() for part in parts])
+    return Examples(ready, torch.cat([part.targets.cpu() for part in parts]))
+
+
+def _hold_out_of_pool(clients: PooledClients, split: list[tuple[Tensor, Tensor]]) -> tuple[PooledClients, Examples]:
+    pairs = list(zip(clients.rows, split, strict=True))
+    kept = [rows[left].numpy() for rows, (left, _) in pairs]
+    held = torch.cat([rows[out] for rows, (_, out) in pairs])
+    pool = clients.pool
+    return PooledClients(pool, Rows(kept)), Examples(pool.inputs[held], pool.targets[held], pool.transform)
+
+
+def held_out_rows(labels: Tensor, share: float, seed: int, client: int) -> tuple[Tensor, Tensor]:
+    """The rows that a client keeps and those that are held out, both in order; at least one is kept.
+
+    A systematic sample of the shuffled rows in order of class: every class gives its share, rounded up or down. The
+    number is rounded at random, so small clients give their share on average.
+    """
+    rng = np.random.default_rng(key(seed, "validation", client))
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels.cpu().numpy()[order], kind="stable")]
+    count = min(int(share * len(labels) + rng.random()), len(labels) - 1)
+    places = ((np.arange(count) + rng.random()) * len(labels) / max(count, 1)).astype(np.int64)
+    chosen = np.zeros(len(labels), dtype=bool)
+    chosen[order[places]] = True
+    return torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen))

@@ -1,0 +1,128 @@
+"""Metrics by name or as a function of the user's own: chosen, checked, and measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedra.errors import ConfigError, nearest
+from fedra.evaluation.classifier_metrics import METRICS, Metric, Probabilities, Targets
+
+MOST_CLASSES = 1000
+"""The most classes that a confusion matrix is kept of: it has a number for every pair."""
+
+RESERVED = ("round", "loss", "train_loss", "clients", "dropped", "restarted", "bytes_up", "bytes_down", "seconds")
+"""Keys that a round's line has anyway."""
+
+DEFAULT = ("accuracy",)
+"""What is measured unless asked otherwise; every runner counts it without handing scores around."""
+
+
+MetricLike = str | Metric | Callable[..., Any]
+MetricChoice = Mapping[str, "Metric | Callable[..., Any]"] | Iterable[MetricLike]
+
+
+def choose_metrics(wanted: MetricChoice) -> tuple[Metric, ...]:
+    """The metrics of a list of names, functions and `Metric`s, or of a mapping from names to functions.
+
+    Accuracy is always among them, since every test counts it.
+    """
+    if isinstance(wanted, str):
+        raise ConfigError(f"metrics must be a list of names or functions, got the text '{wanted}': write ['{wanted}']")
+    found = {"accuracy": METRICS["accuracy"]}
+    named = wanted.items() if isinstance(wanted, Mapping) else ((None, one) for one in wanted)
+    for name, one in named:
+        metric = _metric(name, one)
+        if found.get(metric.name, metric) != metric:
+            raise ConfigError(f"two different metrics are called '{metric.name}': give each a name of its own")
+        found[metric.name] = metric
+    return tuple(found.values())
+
+
+def _metric(name: str | None, given: MetricLike) -> Metric:
+    if isinstance(given, str):
+        if given not in METRICS:
+            raise ConfigError(f"there is no metric '{given}': {nearest(given, METRICS)}")
+        return METRICS[given]
+    if not callable(given) and not isinstance(given, Metric):
+        raise ConfigError(f"a metric must be a name or a function (targets, probabilities) -> number, got {given!r}")
+    own = given if isinstance(given, Metric) else Metric(name or str(getattr(given, "__name__", "metric")), given)
+    if METRICS.get(own.name, own) != own or own.key in RESERVED:
+        raise ConfigError(f"a metric of your own cannot be called '{own.name}', which fedra uses: rename it")
+    return own
+
+
+def split_metrics(wanted: MetricChoice) -> tuple[list[str], MetricChoice]:
+    """The names, which a configuration can record, and the functions, which it cannot."""
+    choose_metrics(wanted)
+    if isinstance(wanted, Mapping):
+        return [], wanted
+    given = list(wanted)
+    return [one for one in given if isinstance(one, str)], [one for one in given if not isinstance(one, str)]
+
+
+def needs_scores(metrics: Sequence[Metric]) -> bool:
+    """Whether right answers alone are not enough."""
+    return any(metric.name not in DEFAULT for metric in metrics)
+
+
+def check_classes(metrics: Sequence[Metric], classes: int) -> None:
+    """Refuse a confusion matrix that would fill the disk."""
+    if classes > MOST_CLASSES and METRICS["confusion"] in metrics:
+        raise ConfigError(
+            f"the metric 'confusion' must have at most {MOST_CLASSES:,} classes, got {classes:,}: use 'per-class'"
+        )
+
+
+def probabilities_of(logits: Tensor) -> Probabilities:
+    """Softmax in float64."""
+    found: Probabilities = logits.double().softmax(dim=1).numpy()
+    return found
+
+
+def compute_metrics(metrics: Sequence[Metric], targets: Tensor, probabilities: Probabilities) -> dict[str, Any]:
+    """Every metric by its key, None where it is undefined on these examples."""
+    truth = targets.cpu().numpy()
+    if not len(truth) or not np.isfinite(probabilities).all():
+        return dict.fromkeys(metric.key for metric in metrics)
+    return {metric.key: _value(metric, truth, probabilities) for metric in metrics}
+
+
+def _value(metric: Metric, targets: Targets, probabilities: Probabilities) -> Any:
+    try:
+        value = metric.compute(targets, probabilities)
+    except Exception as error:
+        error.add_note(f"in the metric '{metric.name}', on {len(targets)} examples")
+        raise
+    if value is None or not metric.single:
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"the metric '{metric.name}' must return one number, got {type(value).__name__}: return a float"
+        ) from None
+    return number if math.isfinite(number) else None
+
+
+def mean_and_spread(name: str, values: Iterable[float | None], higher: bool = True) -> dict[str, float | None]:
+    """Mean, standard deviation over clients and worst decile of those that have a value; None of no client."""
+    names = (name, f"{name}_std", f"{name}_worst_decile")
+    known = np.array([value for value in values if value is not None])
+    if not len(known):
+        return dict.fromkeys(names)
+    worst = float(np.quantile(known, 0.1 if higher else 0.9))
+    return dict(zip(names, (float(known.mean()), float(known.std()), worst), strict=True))
+
+
+def figures_of(metrics: Sequence[Metric], targets: Tensor, logits: Tensor | None) -> dict[str, Any]:
+    """The metrics beyond accuracy, of a test that kept its logits."""
+    others = [metric for metric in metrics if metric.name not in DEFAULT]
+    if not others:
+        return {}
+    assert logits is not None, "the job must keep scores for these metrics"
+    return compute_metrics(others, targets, probabilities_of(logits))

@@ -1,0 +1,170 @@
+"""`fedra.evaluate`: any model on any set, by the field's protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from torch import Tensor
+
+from fedra.config.names import read_word
+from fedra.core.device import build_device
+from fedra.errors import ConfigError
+from fedra.evaluation.metrics import MetricChoice, choose_metrics
+from fedra.evaluation.results import ModelEvaluation
+from fedra.experiment.evaluate_model import (
+    check_protocols,
+    classify_on,
+    evaluate_run_test,
+    protocols_for_run,
+    refuse_run_only,
+)
+from fedra.experiment.evaluate_network import (
+    FACE_SIZE,
+    EvaluationOptions,
+    Network,
+    evaluate_benchmark,
+    evaluate_network,
+    find_benchmark,
+    to_face_input,
+)
+from fedra.experiment.evaluation_data import On
+from fedra.experiment.evaluation_report import EvaluationReport
+from fedra.models import Embedder
+from fedra.models.embedder import Flip
+from fedra.storage.evaluation_record import TEST
+from fedra.storage.trained_model import embedder_of_run, embedder_of_weights, trained_by_run
+
+
+def evaluate(
+    model: Path | str | Network | Embedder | Any,
+    on: On | None = None,
+    protocols: Sequence[str] = (),
+    *,
+    metrics: MetricChoice = (),
+    network: str | None = None,
+    size: tuple[int, int] | None = None,
+    prepare: Callable[[Tensor], Tensor] = to_face_input,
+    flip: Flip = "none",
+    detector: Path | str | None = None,
+    pairs: int | None = None,
+    seed: int = 0,
+    batch: int = 64,
+    device: str | None = None,
+    trust: bool = False,
+    console: Console | None = None,
+) -> EvaluationReport:
+    """Evaluate a model by the field's protocols.
+
+    Args:
+        model: A run's folder (or the result of a run that has one); a weight file, with `network`; a module from images
+            to embeddings, with or without `body` and `head`; or any function that maps a batch of images to embeddings.
+        on: A data set with its fields (`"lfw:fold=3"`), a folder of identity or class folders, a folder with LFW's
+            pairs.txt, an InsightFace .bin file, a folder of IJB-B, IJB-C or MegaFace, a `Dataset`, or a pair
+            (images, labels) of tensors. None is a run's own test data.
+        protocols: Any of classification, verification, identification, open-set; of a run's own data also clients and
+            training-gallery. Without any, a run is evaluated by what it was trained for, an embedder by verification.
+        metrics: For classification: names, functions (targets, probabilities) -> number, or a mapping from names to
+            functions; all built-in metrics if empty.
+        network: The network of a weight file with its fields, such as `"mobilefacenet:embedding=128"`.
+        size: Height and width of the images that a module, function or weight file reads; by default those of the
+            images in `on`, or 112x112 where they are read from files.
+        prepare: Makes what a module or function reads of uint8 images (N, C, H, W); by default -1..1, as face networks
+            are trained. Floating-point tensors in `on` are passed as they are.
+        flip: Adds the mirror image's embedding: "sum" or "concatenate".
+        detector: Finds and aligns the faces of photographs in a folder: "yunet", an .onnx file, or a folder of MTCNN's.
+        pairs: How many pairs are drawn where a set has none.
+        seed: Seeds what is drawn.
+        batch: Images at once.
+        device: Where the model runs; a module's own device, or the CPU, if None.
+        trust: Whether functions of your own that a run names (`module:function`) are imported.
+        console: Is told of progress and of warnings, such as images that had to be cut.
+
+    Returns:
+        The report, with `figures`, `table`, `print()` and `save(folder)`.
+
+    Example:
+        >>> import fedra
+        >>> faces = "synthetic-faces:identities=2,images=4,test_identities=8,size=32"
+        >>> report = fedra.evaluate(lambda images: images.flatten(1), on=faces)
+        >>> 0.5 <= report.figures["verification"]["accuracy"] <= 1
+        True
+    """
+    chosen = check_protocols(protocols)
+    asked = choose_metrics(metrics) if metrics else ()
+    model = getattr(model, "folder", None) or model  # the result of a run
+    settings: dict[str, object] = {"flip": flip, "pairs": pairs, "seed": seed}
+    settings |= {} if network is None else {"network": network, "input": "x".join(map(str, size or FACE_SIZE))}
+    settings |= {} if detector is None else {"detector": str(detector)}
+    options = EvaluationOptions(
+        chosen, asked, network, size, prepare, flip, detector, pairs, seed, batch, device, console, trust
+    )
+    if not isinstance(model, str | Path):
+        if on is None:
+            raise ConfigError("a model without a run has no test data of its own: say what to evaluate it on (on=...)")
+        return EvaluationReport(evaluate_network(model, on, options), None, settings)
+    path = Path(model)
+    return EvaluationReport(_evaluate_path(path, on, options), path, settings)
+
+
+def _evaluate_path(path: Path, on: On | None, options: EvaluationOptions) -> ModelEvaluation:
+    """A run's folder, a weight file, or a folder of features."""
+    if on is None or on == TEST:
+        return _evaluate_own_data(path, options)
+    opened = partial(_embedder_of_path, path, options)
+    benchmark = find_benchmark(on)
+    if benchmark is not None:
+        return evaluate_benchmark(path, opened, benchmark, options)
+    wanted = options.protocols
+    is_run = options.network is None and path.is_dir()
+    if is_run and not wanted:
+        wanted = protocols_for_run(path, on, options.console, options.trust)
+    refuse_run_only(wanted)
+    if "classification" not in wanted:
+        return options.compare(opened(), on, wanted)
+    if not is_run:
+        raise ConfigError("a weight file holds no classes that could be counted: give a run's folder, or a module")
+    device = build_device(options.device or "cpu")
+    found = classify_on(
+        trained_by_run(path, trust=options.trust), on, options.metrics, device=device, console=options.console
+    )
+    others = tuple(protocol for protocol in wanted if protocol != "classification")
+    more = options.compare(opened(), on, others).outcomes if others else {}
+    return ModelEvaluation(found.name, found.data, found.outcomes | more, found.source)
+
+
+def _evaluate_own_data(path: Path, options: EvaluationOptions) -> ModelEvaluation:
+    """A run's own test data."""
+    if options.network is not None:
+        raise ConfigError("a weight file has no test data of its own: name what to evaluate on")
+    if options.detector is not None:
+        raise ConfigError("a detector needs a folder of photographs: name what to evaluate on, or leave it out")
+    return evaluate_run_test(
+        path,
+        options.protocols,
+        metrics=options.metrics,
+        flip=options.flip,
+        pairs=options.pairs,
+        seed=options.seed,
+        device=options.device or "cpu",
+        trust=options.trust,
+        console=options.console,
+    )
+
+
+def _embedder_of_path(path: Path, options: EvaluationOptions) -> Embedder:
+    device = options.device or "cpu"
+    if options.network is None:
+        if path.is_file():
+            raise ConfigError(f"'{path}' is a file: name its network (network, --network), or give a run's folder")
+        return embedder_of_run(
+            path, fit="crop", flip=options.flip, batch=options.batch, device=device, trust=options.trust
+        )
+    name, settings = read_word(options.network)
+    shape = (3, *(options.size or FACE_SIZE))
+    return embedder_of_weights(
+        path, name, shape=shape, fit="crop", flip=options.flip, batch=options.batch, device=device, **settings
+    )
