@@ -62,17 +62,26 @@ def paint(
     first_image: Annotated[int, typer.Option(help="Number of the first photograph of each.", min=0)] = 0,
     size: Annotated[str, typer.Option(help="Height x width of a photograph.", metavar="HxW")] = "240x320",
     seed: Annotated[int, typer.Option(help="Random seed; each seed gives different people.", min=0)] = 0,
+    strength: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How strongly pose, light, expression, occlusion, background or noise varies, 1 unless given; may be "
+            "repeated.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
 ) -> None:
     """Paint photographs of synthetic people, with the points of their faces, to try everything on."""
     from rich.console import Console
 
     from fedra.faces.recognition.model_source import read_size
     from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
+    from fedra.faces.synthetic.traits import read_strengths
 
     height, width = read_size(size)
     made = write_photographs(
         folder,
-        SyntheticFaces(seed),
+        SyntheticFaces(seed, knobs=read_strengths(strength or ())),
         identities=people,
         images=images,
         first_identity=first_person,

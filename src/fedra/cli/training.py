@@ -99,14 +99,16 @@ def demo(
     ] = DemoPart.all,
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("runs/demo"),
 ) -> None:
-    """Compare federated methods on digits, then walk from photographs to names: minutes, and nothing to download."""
+    """Compare federated methods on digits, then go from photographs to names: minutes, and nothing to download.
+
+    A method that diverges has its row in the table and does not stop the rest. The exit code is then 3.
+    """
     from rich.console import Console
 
-    from fedra.cli.face_demo import walk
-    from fedra.demo.digits import compare_methods as compare
+    from fedra import demo as demonstration
 
     console = Console()
-    if part is not DemoPart.faces:
-        compare(out / "digits", console)
+    cells = [] if part is DemoPart.faces else demonstration.compare_methods(out / "digits", console)
     if part is not DemoPart.digits:
-        walk(out / "faces", console)
+        demonstration.recognize_faces(out / "faces", console)
+    _exit_by(cells)

@@ -7,13 +7,15 @@ earlier draws stay what they were.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fedra.core.random import generator
+from fedra.errors import ConfigError, nearest
 
 V = TypeVar("V")
 Knobs = Mapping[str, float]
@@ -90,6 +92,22 @@ CIRCUMSTANCES: dict[str, tuple[float, float, str]] = {
 }
 COARSE = 6
 """Cells a side of the background's pattern."""
+
+
+def read_strengths(words: Iterable[str]) -> dict[str, float]:
+    """How strongly circumstances vary, from words such as "light=0.5"."""
+    found = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in KNOBS:
+            raise ConfigError(f"a strength must be of one of {', '.join(KNOBS)}, got '{word}': {nearest(name, KNOBS)}")
+        try:
+            found[name] = float(text)
+        except ValueError:
+            found[name] = math.nan
+        if not 0 <= found[name] < math.inf:
+            raise ConfigError(f"the strength of {name} must be a number from 0 on, got '{text}': write {name}=0.5")
+    return found
 
 
 class TraitDraws:
