@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import Trust, app, tell
+from fedra.cli.app import USE, Trust, app, tell
 
 
-@app.command(epilog="Example: `fedra export runs/faces faces.onnx --license 'CC BY-NC 4.0'`")
+@app.command(rich_help_panel=USE, epilog="Example: `fedra export runs/faces faces.onnx --license 'CC BY-NC 4.0'`")
 def export(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.", metavar="RUN")],
     file: Annotated[Path, typer.Argument(help="File to write; its model card goes beside it.", metavar="MODEL.onnx")],
@@ -22,7 +22,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Write a run's embedder as ONNX, pre-processing inside, with a model card (needs the extra onnx)."""
+    """Write a run's embedder as ONNX, with a model card."""
     from rich.console import Console
 
     from fedra.experiment.export import export as write
