@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedra.config.mode import without_federation
 from fedra.config.names import build_algorithm, build_schedule
 from fedra.config.schema import Config, NamedSection
 from fedra.data import DATASETS
@@ -65,7 +66,7 @@ def test_there_are_files() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_point_can_be_built(path: Path) -> None:
-    for config in configs(path):
+    for config in map(without_federation, configs(path)):
         assert build_algorithm(config.algorithm).objective
         for name, registry in SECTIONS.items():
             check(getattr(config, name), registry)
@@ -111,7 +112,7 @@ def test_fedarc_files_keep_to_the_papers_protocol(path: Path) -> None:
         assert config.local.batch == (50 if config.data.name == "mnist" else 32)
         assert config.partition.clients == (125 if config.data.name == "cifar100" else 100)
         assert config.cohort.fraction == 0.1
-    words = ["runner.name=centralized", 'algorithm={ name = "fedavg" },{ name = "fedarc" }']
+    words = ["mode=centralized", 'algorithm={ name = "fedavg" },{ name = "fedarc" }']
     base, grid = read_grid(str(path), words)
     central = [config for point in expand(base, grid, 1, Path("runs")) for _, config, _ in point.runs]
     assert [config.algorithm.name for config in central] == ["fedavg", "fedarc"]

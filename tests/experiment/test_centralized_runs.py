@@ -28,9 +28,9 @@ from fedra.reports.comparison import titles
 from fedra.storage.run_folder import RunFolder
 from tiny import call, mistake
 
-RUNNER = {"name": "centralized", "threads": 1}
+RUNNER = {"name": "auto", "threads": 1}
 MOMENTUM = {"batch": 10, "lr": 0.1, "momentum": 0.9, "schedule": {"name": "cosine", "warmup": 1}}
-CONFIG = tiny.table(runner=RUNNER, algorithm={"name": "fedarc"}, local=MOMENTUM, rounds=4)
+CONFIG = tiny.table(mode="centralized", runner=RUNNER, algorithm={"name": "fedarc"}, local=MOMENTUM, rounds=4)
 pytestmark = pytest.mark.usefixtures("without_curves")
 
 
@@ -95,6 +95,7 @@ def test_examples_that_no_client_holds_are_left_out_and_shared_ones_count_once()
 
 def test_what_does_not_apply_is_said_in_one_line() -> None:
     config = tiny.table(
+        mode="centralized",
         runner=RUNNER,
         local={"epochs": 5},
         cohort={"fraction": 0.5},
@@ -107,7 +108,7 @@ def test_what_does_not_apply_is_said_in_one_line() -> None:
         "cohort.fraction = 0.5, faults.dropout = 0.2, diagnostics.divergence = True do not apply"
     ]
     assert notice(read(tiny.table(cohort={"fraction": 0.5}))) is None
-    plain = notice(read(tiny.table(runner=RUNNER)))
+    plain = notice(read(tiny.table(mode="centralized", runner=RUNNER)))
     assert plain == "centralized: one model on the pooled examples of all clients, a round is one epoch"
 
 
@@ -129,8 +130,8 @@ def test_titles_say_centralized(tmp_path: Path) -> None:
     folders = []
     for name, config in {
         "a": tiny.table(rounds=1),
-        "b": tiny.table(rounds=1, runner=RUNNER),
-        "c": tiny.table(rounds=1, runner=RUNNER, algorithm={"name": "fedarc"}),
+        "b": tiny.table(rounds=1, mode="centralized", runner=RUNNER),
+        "c": tiny.table(rounds=1, mode="centralized", runner=RUNNER, algorithm={"name": "fedarc"}),
     }.items():
         fedra.run(config, out=tmp_path / name)
         folders.append(RunFolder(tmp_path / name))
@@ -142,7 +143,7 @@ def test_parts_that_need_clients_are_refused_on_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "c.toml").write_text("")
-    words = ["run", tmp_path / "c.toml", *tiny.WORDS, "runner.name=centralized", "--out", tmp_path / "run"]
+    words = ["run", tmp_path / "c.toml", *tiny.WORDS, "mode=centralized", "--out", tmp_path / "run"]
     told = mistake(capsys, *words, "algorithm={name='fedprox', mu=0.1}")
     assert told.startswith("centralized training cannot use the part 'proximal'")
     assert not (tmp_path / "run").exists()
@@ -152,7 +153,7 @@ def test_parts_that_need_clients_are_refused_on_the_command_line(
 
 
 def test_a_divergence_is_told_once(tmp_path: Path) -> None:
-    config = tiny.table(runner=RUNNER, local={"lr": 1e30})
+    config = tiny.table(mode="centralized", runner=RUNNER, local={"lr": 1e30})
     with pytest.raises(fedra.RunError, match="the run diverged in round 1"):
         fedra.run(config, out=tmp_path)
 
@@ -163,7 +164,7 @@ def test_a_sweep_tells_a_centralized_run_from_a_federated_one(tmp_path: Path) ->
     console = Console(file=io.StringIO())
     sweep(str(tmp_path / "c.toml"), words, 1, tmp_path / "out", console)
     with pytest.raises(ConfigError, match="was made with another configuration"):
-        sweep(str(tmp_path / "c.toml"), [*words, "runner.name=centralized"], 1, tmp_path / "out", console)
+        sweep(str(tmp_path / "c.toml"), [*words, "mode=centralized"], 1, tmp_path / "out", console)
 
 
 def test_simulate_pools_your_own_clients() -> None:
@@ -177,12 +178,17 @@ def test_simulate_pools_your_own_clients() -> None:
         toy.mlp(),
         pairs,
         fraction=0.5,
-        runner="centralized",
+        mode="centralized",
         console=Console(file=screen, width=200),
         **settings,
     )
     assert "cohort.fraction = 0.5 does not apply" in screen.getvalue()
     pool = [tuple(torch.cat(parts) for parts in zip(*pairs, strict=True))]
-    again = fedra.simulate(algorithm, toy.mlp(), pool, runner="centralized", **settings)  # type: ignore[arg-type]
+    again = fedra.simulate(algorithm, toy.mlp(), pool, mode="centralized", **settings)  # type: ignore[arg-type]
     assert toy.same_bits(found.model.state_dict(), again.model.state_dict())
     assert {line["bytes_up"] for line in found.metrics} == {0}
+
+
+def test_it_is_a_mode_and_not_a_runner() -> None:
+    with pytest.raises(ConfigError, match="centralized training is a mode, not a runner: set mode = 'centralized'"):
+        fedra.run(tiny.table(runner={"name": "centralized"}))

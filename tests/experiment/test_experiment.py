@@ -204,3 +204,11 @@ def test_local_training_as_one_object() -> None:
         fedra.simulate(fedavg(), Net(), CLIENTS, rounds=2, local=local, lr=0.5)
     with pytest.raises(ConfigError, match=r"local\.schedule must be one of fedra's"):
         fedra.simulate(fedavg(), Net(), CLIENTS, local=fedra.LocalTraining(schedule=lambda t, rounds: 1.0))
+
+
+@pytest.mark.parametrize("kind", ["none", "torch"])
+def test_centralized_training_reads_every_clients_own_data_set(kind: str) -> None:
+    pooled = trained([Noisy(kind, client) for client in range(3)], "auto", mode="centralized")
+    plain = trained(CLIENTS, "auto", mode="centralized")
+    assert equal(pooled, plain) == (kind == "none")
+    assert equal(pooled, trained([Noisy(kind, client) for client in range(3)], "auto", mode="centralized"))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedra.config.schema import OBJECT, CohortSection, Config, DiagnosticsSection, FaultsSection
+from fedra.config.schema import OBJECT, CohortSection, Config, DiagnosticsSection, FaultsSection, RunnerSection
+from fedra.errors import ConfigError
 
 NAME = "centralized"
 
 
 def is_centralized(config: Config) -> bool:
-    """Whether the run has no clients."""
-    return config.runner.name == NAME
+    """Whether the run trains one model on the pooled examples of all clients."""
+    return config.mode == NAME
 
 
 def title(config: Config) -> str:
@@ -25,9 +26,15 @@ def title(config: Config) -> str:
 def without_federation(config: Config) -> Config:
     """The configuration as a centralised run takes it: everything that speaks of clients at its neutral value."""
     if not is_centralized(config):
+        if config.runner.name == NAME:
+            raise ConfigError(
+                f"centralized training is a mode, not a runner: set mode = '{NAME}', and leave out runner.name"
+            )
         return config
+    settings = config.runner.settings if config.runner.name in ("auto", NAME) else {}
     return config.model_copy(
         update={
+            "runner": RunnerSection(name=NAME, **settings),
             "local": config.local.model_copy(update={"epochs": 1}),
             "cohort": CohortSection(),
             "faults": FaultsSection(retries=0),  # the same epoch would only fail again

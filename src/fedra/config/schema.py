@@ -259,6 +259,9 @@ class Config(Section):
 
     seed: int = Field(0, ge=0, description="seeds initial weights, cohorts, batches and augmentation")
     rounds: int = Field(10, ge=1, description="communication rounds; in centralised training epochs")
+    mode: Literal["federated", "centralized"] = Field(
+        "federated", description="'centralized' trains one model on all clients' examples: the baseline of a federation"
+    )
     device: str = Field("cpu", description="where torch computes: cpu, cuda, cuda:1, mps")
     precision: PrecisionName = Field("float32", description="numbers of the model's passes; see docs/speed.md")
     compile: bool = Field(False, description="run the model's passes through torch.compile; see docs/speed.md")

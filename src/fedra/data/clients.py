@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
@@ -85,6 +85,34 @@ class PooledClients:
 
 
 @dataclass(frozen=True)
+class EachItsOwn:
+    """Prepares a pool of clients' examples, given by their rows, each as its client does."""
+
+    examples: tuple[Examples, ...]
+
+    @property
+    def deterministic(self) -> bool:
+        return all(own.transform.deterministic for own in self.examples)
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        return self._joined(inputs, lambda own, rows: own.transform.prepare(own.inputs[rows]))
+
+    def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        return self._joined(inputs, lambda own, rows: own.transform.batch(own.inputs[rows], generator))
+
+    def _joined(self, rows: Tensor, prepare: Callable[[Examples, Tensor], Tensor]) -> Tensor:
+        ends = torch.tensor([len(own) for own in self.examples]).cumsum(0)
+        owners = torch.searchsorted(ends, rows.cpu(), right=True)
+        pieces, places = [], []
+        for client in torch.unique(owners).tolist():
+            place = (owners == client).nonzero()[:, 0]
+            own = self.examples[client]
+            pieces.append(prepare(own, rows.cpu()[place] - (int(ends[client]) - len(own))).to(rows.device))
+            places.append(place)
+        return torch.cat(pieces)[torch.cat(places).argsort().to(rows.device)]
+
+
+@dataclass(frozen=True)
 class OwnClients:
     """Clients each with tensors of their own."""
 
@@ -121,9 +149,11 @@ class OwnClients:
 
     def together(self) -> OwnClients:
         """One client that holds what all clients hold, one client's examples after the other's."""
-        inputs = torch.cat([own.inputs for own in self.examples])
         targets = torch.cat([own.targets for own in self.examples])
-        return OwnClients([Examples(inputs, targets, self.examples[0].transform)])
+        first = self.examples[0].transform
+        if all(own.transform is first or own.transform == first for own in self.examples):
+            return OwnClients([Examples(torch.cat([own.inputs for own in self.examples]), targets, first)])
+        return OwnClients([Examples(torch.arange(len(targets)), targets, EachItsOwn(tuple(self.examples)))])
 
 
 @dataclass(frozen=True)

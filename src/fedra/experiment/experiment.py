@@ -66,6 +66,8 @@ class Experiment:
         seed: Seed of every random draw.
         precision: Numbers of the model's passes; by default the module's own type.
         compile: Whether passes go through torch.compile.
+        mode: "centralized" trains one model on all clients' examples together, an epoch a round: the baseline of a
+            federation.
         runner: A runner by its name, or a table with its fields.
         memory: Table with the fields `ram` and `precision` of what clients remember.
         evaluate_every: Rounds between two tests; the last round is always tested.
@@ -106,6 +108,7 @@ class Experiment:
         seed: int = 0,
         precision: PrecisionName | None = None,
         compile: bool = False,
+        mode: Literal["federated", "centralized"] = "federated",
         runner: str | Table = "auto",
         memory: Table | None = None,
         evaluate_every: int = 1,
@@ -133,6 +136,7 @@ class Experiment:
         table: dict[str, Any] = {
             "rounds": rounds,
             "seed": seed,
+            "mode": mode,
             "compile": compile,
             "device": str(next(model.parameters()).device),
             "data": {"name": OBJECT},

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from fedra.config import reading as configuration
-from fedra.config.mode import NAME, is_centralized
 from fedra.config.overrides import apply_changes, parse_override, parse_value
 from fedra.config.resolve import mark_weights, resolve_defaults
 from fedra.config.schema import Config
@@ -170,7 +169,6 @@ def _check_all(points: Sequence[Point]) -> None:
 def _matters(config: Config) -> str:
     """What a run's result depends on, to compare: not where it ran, nor how often it was saved."""
     kept = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
-    kept |= {"runner": {"name": NAME}} if is_centralized(config) else {}  # another training, not another place
     return configuration.write(configuration.read(kept))
 
 
