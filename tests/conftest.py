@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-TRAINING = ("algorithms", "analysis", "callbacks", "contract", "core", "evaluation", "experiment", "faces", "models")
-TRAINING += ("parts", "runners", "storage", "test_cli.py", "test_cli_demo.py", "test_examples.py")
+TRAINING = ("algorithms", "analysis", "callbacks", "contract", "core", "demo", "evaluation", "experiment", "faces")
+TRAINING += ("models", "parts", "runners", "storage", "test_cli.py", "test_examples.py")
 """The folders and files whose tests train, or look at what was trained."""
 
 
