@@ -9,18 +9,12 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 import fedra
-from fedra.algorithms import fedavg, register
-from fedra.core import tree
-from fedra.core.algorithm import Algorithm
-from fedra.core.model import Output, Weights
-from fedra.core.part import Term
-from fedra.core.tree import Params, Tree
-from fedra.core.view import Local, View
+from fedra.parts import Algorithm, ClientState, Local, Output, Params, Term, Tree, View, Weights, tree
 
 
 # --- the algorithm: begin
 @dataclass(frozen=True)
-class OwnPast(Term):
+class OwnPast(Term, ClientState):
     """Ties a client to where it ended the last time it took part; the first time, to what it received."""
 
     mu: float = 0.1
@@ -39,10 +33,10 @@ class OwnPast(Term):
 
 def fedpast(*, mu: float = 0.1) -> Algorithm:
     """FedAvg whose clients remember."""
-    return fedavg().plus(OwnPast(mu))
+    return fedra.algorithms.fedavg().plus(OwnPast(mu))
 
 
-register("fedpast", fedpast, neutral={"mu": 0.0})
+fedra.algorithms.register("fedpast", fedpast, neutral={"mu": 0.0})
 # --- the algorithm: end
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import pkgutil
 import re
 import sys
 import tomllib
@@ -16,18 +14,16 @@ from typing import Any
 import torch
 from torch import nn
 
-import fedra.algorithms
-import fedra.parts
 from _generator.markdown import NOTICE, block, fields_table, joined, lead, paragraphs, prose, table, value
 from fedra.algorithms import ALGORITHMS, ENTRIES
 from fedra.catalog import SLOT_NOTES
-from fedra.core.algorithm import Algorithm
+from fedra.core.algorithm import SLOTS, Algorithm
 from fedra.core.batches import Examples
+from fedra.core.data_rule import OwnData
 from fedra.core.job import Job, run_client
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
-from fedra.core.part import Combine, GradientRule, Part, ServerRule, Term, known_parts
-from fedra.core.personalizer import Personalizer
+from fedra.core.part import Part, known_parts
 from fedra.core.round import broadcast, init_server
 from fedra.core.sharing import Sharing
 from fedra.data.clients import OwnClients
@@ -36,14 +32,6 @@ from fedra.losses.angular_loss import AngularLoss
 from fedra.registry import class_fields, fields
 
 CHOICES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("choices.toml").read_text(encoding="utf-8"))
-SLOTS: dict[str, type[Part]] = {
-    "objective": Term,
-    "gradient": GradientRule,
-    "sharing": Sharing,
-    "combine": Combine,
-    "server": ServerRule,
-    "personalize": Personalizer,
-}
 PARTS = """# Parts
 
 What goes into the slots of an algorithm. A configuration joins parts by `plus = ["clip"]` or
@@ -103,8 +91,7 @@ def _page(name: str) -> str:
 def _slots(algorithm: Algorithm) -> str:
     text = ""
     for slot, note in SLOT_NOTES.items():
-        found = getattr(algorithm, slot)
-        parts = found if isinstance(found, tuple) else (found,) if found not in (None, Sharing()) else ()
+        parts = [part for part in algorithm.in_slot(slot) if part not in (Sharing(), OwnData())]
         if parts:
             text += f"**{slot}** ({note})\n\n" + "".join(_part(part) for part in parts)
     return text
@@ -179,9 +166,6 @@ def _neutral(name: str) -> str:
 
 
 def _parts() -> str:
-    for package in (fedra.parts, fedra.algorithms):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
     text = NOTICE + PARTS
     for slot, base in SLOTS.items():
         found = list(_of_kind(base))

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from fedra.errors import ConfigError, DataError, FedraError, RunError, RunFailed
     from fedra.experiment.evaluating import evaluate
     from fedra.experiment.experiment import Experiment
+    from fedra.experiment.export import export
     from fedra.experiment.result import RunResult
     from fedra.experiment.run import resume, run
     from fedra.experiment.simulate import simulate
+    from fedra.experiment.sweep import sweep
+    from fedra.reports.comparison import compare
 
 __version__ = "0.1.0"
 
@@ -41,9 +44,11 @@ _HOMES = {
     "RunResult": "fedra.experiment.result",
     "algorithms": "fedra.algorithms",
     "callbacks": "fedra.callbacks",
+    "compare": "fedra.reports.comparison",
     "data": "fedra.data",
     "evaluate": "fedra.experiment.evaluating",
     "evaluation": "fedra.evaluation",
+    "export": "fedra.experiment.export",
     "faces": "fedra.faces",
     "losses": "fedra.losses",
     "models": "fedra.models",
@@ -51,6 +56,7 @@ _HOMES = {
     "resume": "fedra.experiment.run",
     "run": "fedra.experiment.run",
     "simulate": "fedra.experiment.simulate",
+    "sweep": "fedra.experiment.sweep",
 }
 
 __all__ = [
@@ -65,9 +71,11 @@ __all__ = [
     "RunResult",
     "algorithms",
     "callbacks",
+    "compare",
     "data",
     "evaluate",
     "evaluation",
+    "export",
     "faces",
     "losses",
     "models",
@@ -75,6 +83,7 @@ __all__ = [
     "resume",
     "run",
     "simulate",
+    "sweep",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -121,6 +121,14 @@ def test_early_stopping_goes_down_for_losses_and_names_metrics() -> None:
         EarlyStopping(patience=0)
 
 
+def test_collapsed_rounds_are_tests_that_did_not_improve() -> None:
+    lost: dict[str, Any] = {"accuracy": None, "auroc": None, "collapsed": "all 5 embeddings are zero"}
+    lines = [{"round": 1, "accuracy": 0.6, "auroc": 0.6}, {"round": 2, **lost}, {"round": 3, **lost}]
+    run = RunContext("", {}, fedavg(), 9, lines, state=None)  # type: ignore[arg-type]
+    EarlyStopping("auroc", patience=2).on_evaluation(run, lines[-1])
+    assert run.stop_reason == "auroc has not improved for 2 tested rounds (best 0.6)"
+
+
 def test_early_stopping_survives_a_resume(tmp_path: Path) -> None:
     with pytest.raises(CallbackFailed):
         constant(callbacks=[EarlyStopping(patience=3), Raises()], out=tmp_path)

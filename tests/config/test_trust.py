@@ -20,7 +20,7 @@ from fedra.data import load
 from fedra.errors import RunError
 from fedra.experiment.embed_run import embed_run
 from fedra.experiment.evaluate_model import evaluate_run_test
-from fedra.experiment.export import export_run
+from fedra.experiment.export import export
 from fedra.models import build
 from fedra.storage.trained_model import embedder_of_run, trained_by_run
 from fedra.trust import ImportRefused, importing
@@ -191,7 +191,7 @@ def test_python_asks_for_trust_too() -> None:
     for refused in (
         lambda: embed_run("run"),
         lambda: evaluate_run_test("run"),
-        lambda: export_run("run", "m.onnx"),
+        lambda: export("run", "m.onnx"),
         lambda: trained_by_run("run"),
         lambda: embedder_of_run("run"),
         lambda: load("mine_of_a_test:data"),

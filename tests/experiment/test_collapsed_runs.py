@@ -18,12 +18,12 @@ from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.errors import DataError
 from fedra.experiment import run
-from fedra.experiment.export import export_run
+from fedra.experiment.export import export
 from fedra.experiment.sweep import outcome
 from fedra.faces.benchmarks.protocols import HEADLINES
 from fedra.faces.recognition.calibrate import calibrate
-from fedra.faces.recognition.recognizer import ModelSource, open_recognizer
-from fedra.reports.comparison import compare_table
+from fedra.faces.recognition.recognizer import FaceRecognizer
+from fedra.reports.comparison import compare
 from fedra.reports.sweep_table import Point
 from fedra.storage.run_folder import RunFolder
 
@@ -187,7 +187,7 @@ def test_one_clients_own_model_is_left_out_and_counted(tmp_path: Path, monkeypat
 
 
 def test_eval_gives_the_reason_and_nulls(collapsed: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("verification", "identification", "open-set", "clients")
+    names = ("verification", "identification", "open-set", "clients", "training-gallery")
     protocols = [word for name in names for word in ("--protocol", name)]
     code, shown, aside = tiny.call(capsys, "eval", collapsed[0], *protocols)
     assert code == 0
@@ -202,7 +202,7 @@ def test_eval_gives_the_reason_and_nulls(collapsed: tuple[Path, str], capsys: py
 
 
 def test_the_nulls_are_figures_of_a_sound_model(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("verification", "identification", "open-set", "clients")
+    names = ("verification", "identification", "open-set", "clients", "training-gallery")
     tiny.call(capsys, "eval", sound, *[word for name in names for word in ("--protocol", name)])
     record = json.loads((sound / "eval-test.json").read_text())["protocols"]
     for name in names:
@@ -215,18 +215,18 @@ def test_a_sweep_counts_it_as_failed_and_a_comparison_names_it(sound: Path, coll
     assert cell.failed == 1
     assert cell.accuracies[1] == 50
     text = io.StringIO()
-    Console(file=text, width=200).print(compare_table([RunFolder(path) for path in folders]))
+    Console(file=text, width=200).print(compare(folders).table)
     assert text.getvalue().count("collapsed") >= 1
     final = json.loads((sound / "summary.json").read_text())["final_accuracy"]
     assert f"{100 * final:.2f}" in text.getvalue()
 
 
 def test_a_model_card_says_so(collapsed: tuple[Path, str], tmp_path: Path) -> None:
-    card = export_run(collapsed[0], tmp_path / "net.onnx").card.read_text()
+    card = export(collapsed[0], tmp_path / "net.onnx").card.read_text()
     assert f"| verification accuracy, last | none: all 40 {ONE_WAY} |" in card
 
 
 def test_no_threshold_is_chosen(collapsed: tuple[Path, str]) -> None:
-    recognizer = open_recognizer(ModelSource(path=str(collapsed[0])))
+    recognizer = FaceRecognizer(collapsed[0])
     with pytest.raises(DataError, match=rf"no threshold .* have collapsed \(all \d+ {ONE_WAY}\)"):
         calibrate(recognizer, "synthetic-faces:identities=2,images=4,size=32,test_identities=3", 0.1)

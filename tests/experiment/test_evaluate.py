@@ -20,7 +20,7 @@ from fedra.errors import ConfigError
 from fedra.experiment import evaluation_data
 from fedra.experiment.evaluate_model import evaluate_run_test
 from fedra.experiment.result import RunResult
-from fedra.faces.photos.detection import Face
+from fedra.faces.photos.detection import Detection
 
 pytestmark = pytest.mark.usefixtures("without_curves")
 
@@ -231,6 +231,10 @@ def test_a_classifier_on_the_command_line(classifier: Path, tmp_path: Path, caps
 def test_the_result_of_a_run_is_a_model_too(tmp_path: Path) -> None:
     result = fedra.run(tiny.table(rounds=1), out=tmp_path / "run")
     assert isinstance(result, RunResult)
+    loose = fedra.run(tiny.table(rounds=1))
+    data = fedra.data.load(**tiny.TINY["data"]).test
+    on_tensors = fedra.evaluate(loose, on=(data.inputs, data.targets), protocols=["classification"])
+    assert on_tensors.figures["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
     report = fedra.evaluate(result)
     assert report.figures["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
 
@@ -311,13 +315,13 @@ class Middle:
 
     fingerprint = "middle"
 
-    def __call__(self, image: np.ndarray[Any, Any]) -> list[Face]:
+    def __call__(self, image: np.ndarray[Any, Any]) -> list[Detection]:
         if image.max() == 0:
             return []
         height, width = image.shape[:2]
         template = np.array([[38.3, 51.7], [73.5, 51.5], [56.0, 71.7], [41.5, 92.4], [70.7, 92.2]]) / 112
         points = template * min(height, width)
-        return [Face(np.array([0.0, 0.0, width, height]), 1.0, points)]
+        return [Detection(np.array([0.0, 0.0, width, height]), 1.0, points)]
 
 
 def test_a_detector_aligns_photographs_and_leaves_out_those_without_a_face(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import tiny
 from fedra.algorithms import fedavg, fedprox, scaffold
 from fedra.callbacks import Callback, RoundReport, RunContext
 from fedra.callbacks.callback import CallbackFailed
+from fedra.core.rates import SCHEDULES
 from fedra.errors import ConfigError
 
 DRAW = torch.Generator().manual_seed(1)
@@ -190,3 +192,15 @@ def test_public_names() -> None:
     assert namespace["Algorithm"] is fedra.Algorithm
     with pytest.raises(AttributeError, match="has no attribute 'sumulate'"):
         _ = fedra.sumulate
+
+
+def test_local_training_as_one_object() -> None:
+    one_by_one = trained(CLIENTS, momentum=0.5, schedule={"name": "cosine", "floor": 0.1})
+    schedule = partial(SCHEDULES["cosine"], floor=0.1)
+    local = fedra.LocalTraining(epochs=2, lr=0.1, batch=10, momentum=0.5, schedule=schedule)
+    result = fedra.simulate(fedavg(), Net(), CLIENTS, rounds=2, runner="sequential", local=local)
+    assert equal(one_by_one, result.model)
+    with pytest.raises(ConfigError, match="either local or its settings one by one, got local and lr"):
+        fedra.simulate(fedavg(), Net(), CLIENTS, rounds=2, local=local, lr=0.5)
+    with pytest.raises(ConfigError, match=r"local\.schedule must be one of fedra's"):
+        fedra.simulate(fedavg(), Net(), CLIENTS, local=fedra.LocalTraining(schedule=lambda t, rounds: 1.0))

@@ -19,8 +19,8 @@ from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.core.model import Model
 from fedra.errors import ConfigError, FedraError
-from fedra.experiment import export
-from fedra.experiment.export import Deployed, export_run
+from fedra.experiment import export as exporting
+from fedra.experiment.export import Deployed, export
 from fedra.models import MODELS, build
 from fedra.storage.trained_model import TrainedModel, embedder_of_run
 
@@ -72,16 +72,16 @@ def test_every_model_gives_the_same_numbers_at_any_batch_size(name: str) -> None
     module = build(name, shape, 4, seed=1, **settings).eval()
     scale = (0.4,) * shape[0] if images else ()
     trained = TrainedModel(module, shape, images, scale, scale, ("a", "b", "c", "d"))
-    graph = export._graph(Deployed(trained, True, True).eval(), export._raw(trained, 2, 0))
+    graph = exporting._graph(Deployed(trained, True, True).eval(), exporting._raw(trained, 2, 0))
     told: list[int] = []
-    differences = list(export._differences(graph, trained, Model(module), True, told.append))
+    differences = list(exporting._differences(graph, trained, Model(module), True, told.append))
     assert len(differences) == 4  # embeddings and logits at two sizes
-    assert max(differences) < export.TOLERANCE
+    assert max(differences) < exporting.TOLERANCE
     assert told == [1, 1]
 
 
 def test_a_run_is_exported_with_what_the_file_needs_to_say(folder: Path, tmp_path: Path) -> None:
-    done = export_run(folder, tmp_path / "new" / "net.onnx", licence="CC BY 4.0")
+    done = export(folder, tmp_path / "new" / "net.onnx", license="CC BY 4.0")
     assert done.embedding == 8
     net = session(done.file)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 20, 3), dtype=np.uint8)
@@ -99,7 +99,7 @@ def test_a_run_is_exported_with_what_the_file_needs_to_say(folder: Path, tmp_pat
 
 
 def test_raw_embeddings_and_logits(folder: Path, tmp_path: Path) -> None:
-    export_run(folder, tmp_path / "net.onnx", head=True, normalise=False)
+    export(folder, tmp_path / "net.onnx", head=True, normalize=False)
     images = np.random.default_rng(1).integers(0, 256, (2, 16, 20, 3), dtype=np.uint8)
     embedding, logits = session(tmp_path / "net.onnx").run(["embedding", "logits"], {"images": images})
     np.testing.assert_allclose(embedding, embedder_of_run(folder)(images).numpy(), rtol=1e-3, atol=1e-4)
@@ -110,7 +110,7 @@ def test_raw_embeddings_and_logits(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("without_curves")
 def test_a_run_on_vectors_is_exported_too(tmp_path: Path) -> None:
     result = fedra.run(tiny.table(rounds=1), out=tmp_path / "run")
-    export_run(tmp_path / "run", tmp_path / "net.onnx", head=True)
+    export(tmp_path / "run", tmp_path / "net.onnx", head=True)
     rows = np.random.default_rng(2).normal(size=(4, 6)).astype(np.float32)
     (logits,) = session(tmp_path / "net.onnx").run(["logits"], {"inputs": rows})
     with torch.no_grad():
@@ -122,10 +122,10 @@ def test_the_card_tells_where_the_model_comes_from(folder: Path, tmp_path: Path)
         json.dumps({"data": "lfw", "protocols": {"verification": {"table": {"accuracy": "91.00%"}, "figures": {}}}})
     )
     try:
-        card = export_run(folder, tmp_path / "net.onnx", licence="CC BY 4.0").card.read_text()
+        card = export(folder, tmp_path / "net.onnx", license="CC BY 4.0").card.read_text()
     finally:
         (folder / "eval-lfw.json").unlink()
-    assert "| licence of the weights | CC BY 4.0 |" in card
+    assert "| license of the weights | CC BY 4.0 |" in card
     assert "## Evaluation: verification on lfw\n\n| figure |  |\n| --- | --- |\n| accuracy | 91.00% |" in card
     assert "The data set `synthetic`, divided among 4 clients by `quantity`" in card
     assert "accuracy, last" in card
@@ -137,7 +137,7 @@ def test_the_card_tells_where_the_model_comes_from(folder: Path, tmp_path: Path)
 def test_the_card_names_no_folder_of_the_machine(folder: Path, tmp_path: Path) -> None:
     model = {**MODEL, "weights": str(folder / "model.safetensors")}
     fedra.run(tiny.table(data=DATA, model=model, rounds=1), out=tmp_path / "run")
-    card = export_run(tmp_path / "run", tmp_path / "net.onnx").card.read_text()
+    card = export(tmp_path / "run", tmp_path / "net.onnx").card.read_text()
     assert str(folder) not in card
     assert "started from | `model.safetensors`" in card
 
@@ -146,14 +146,14 @@ def test_a_graph_that_differs_is_not_written(folder: Path, tmp_path: Path, monke
     true = TrainedModel.transform.fget  # type: ignore[attr-defined]
     monkeypatch.setattr(TrainedModel, "transform", property(lambda self: fedra.data.Transform(None, None)))
     with pytest.raises(FedraError, match=r"differs from PyTorch by .*, more than 0\.0001, so nothing was written"):
-        export_run(folder, tmp_path / "net.onnx")
+        export(folder, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(TrainedModel, "transform", property(true))
-    assert export_run(folder, tmp_path / "net.onnx").difference < 1e-4
+    assert export(folder, tmp_path / "net.onnx").difference < 1e-4
 
 
 def test_the_file_is_sound_and_the_same_every_time(folder: Path, tmp_path: Path) -> None:
-    first, second = (export_run(folder, tmp_path / name).file for name in ("a.onnx", "b.onnx"))
+    first, second = (export(folder, tmp_path / name).file for name in ("a.onnx", "b.onnx"))
     onnx.checker.check_model(onnx.load(first), full_check=True)
     assert first.read_bytes() == second.read_bytes()
 
@@ -177,13 +177,13 @@ def test_mistakes_are_told(
     (folder / "eval-own.json").write_text("{}")
     try:
         with pytest.raises(FedraError, match=r"eval-own\.json' is no record of `fedra eval`"):
-            export_run(folder, tmp_path / "net.onnx")
+            export(folder, tmp_path / "net.onnx")
     finally:
         (folder / "eval-own.json").unlink()
     assert not list(tmp_path.iterdir())
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ConfigError, match=r"export needs onnx: pip install 'fedra\[onnx\]'"):
-        export_run(folder, tmp_path / "net.onnx")
+        export(folder, tmp_path / "net.onnx")
 
 
 @pytest.mark.usefixtures("without_curves")
@@ -191,8 +191,8 @@ def test_models_without_an_answer_of_their_own_are_refused(tmp_path: Path) -> No
     data = {**DATA, "shape": [3, 16, 16]}
     fedra.run(tiny.table(data=data, model={"name": "resnet18", "width": 4}, rounds=1), out=tmp_path / "batch")
     with pytest.raises(ConfigError, match="normalises by the batch's own statistics"):
-        export_run(tmp_path / "batch", tmp_path / "net.onnx")
+        export(tmp_path / "batch", tmp_path / "net.onnx")
     private = {"name": "fedavg", "plus": [{"name": "sharing", "private": ["head."]}]}
     fedra.run(tiny.table(rounds=1, algorithm=private), out=tmp_path / "private")
     with pytest.raises(ConfigError, match="stay with its clients, so that there are no logits"):
-        export_run(tmp_path / "private", tmp_path / "net.onnx", head=True)
+        export(tmp_path / "private", tmp_path / "net.onnx", head=True)

@@ -194,7 +194,7 @@ def test_a_resumed_run_has_the_best_model_of_before(tmp_path: Path) -> None:
 
 
 def test_centralized_training_may_hold_out_examples_too() -> None:
-    result, _ = run(evaluation={"validation": 0.3}, runner={"name": "centralised"})
+    result, _ = run(evaluation={"validation": 0.3}, runner={"name": "centralized"})
     assert result.summary["rounds_tested_on"] == "validation"
     assert result.summary["test_accuracy"] is not None
 

@@ -10,8 +10,7 @@ import pytest
 import fedra
 import tiny
 from fedra.errors import ConfigError
-from fedra.reports.comparison import compare_table, read_shares, rounds_to
-from fedra.storage.run_folder import RunFolder
+from fedra.reports.comparison import compare, read_shares, rounds_to
 
 METRICS: list[dict[str, Any]] = [
     {"round": 1, "accuracy": 0.2},
@@ -30,11 +29,11 @@ def test_the_first_round_at_or_above(share: float, round: int | None) -> None:
 def test_a_column_for_every_accuracy(tmp_path: Path) -> None:
     fedra.run(tiny.table(rounds=2), out=tmp_path)
     first = tiny.metrics(tmp_path)[0]["accuracy"]
-    table = compare_table([RunFolder(tmp_path)], reach=[first, 1.0])
+    table = compare([tmp_path], reach=[first, 1.0]).table
     cells = {str(column.header): list(column.cells) for column in table.columns}
     assert cells[f"to {100 * first:g} %"] == ["1"]
     assert cells["to 100 %"] == ["-"]
-    assert len(compare_table([RunFolder(tmp_path)]).columns) == len(cells) - 2
+    assert len(compare([tmp_path]).table.columns) == len(cells) - 2
 
 
 def test_shares_are_read_and_percentages_refused() -> None:

@@ -50,7 +50,7 @@ def test_an_auroc_is_compared_in_percent_and_the_largest_is_best(
 
 def test_directions_and_chance_levels() -> None:
     point = Point((("lr", 1),), ())
-    cells = [(point, Cell((3.0,), 0)), (Point((("lr", 2),), ()), Cell((5.0,), 0))]
+    cells = [(point, Cell((3.0,))), (Point((("lr", 2),), ()), Cell((5.0,)))]
     for key, best, chance in (
         ("final_accuracy", 2, 25.0),
         ("test_auroc", 2, 50.0),

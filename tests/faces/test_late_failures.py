@@ -56,7 +56,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch, *unreadable: str) -> list[int]:
         asked.append(len(paths))
         rows = torch.tensor([row for row, path in enumerate(paths) if path.name not in unreadable])
         features = torch.randn(len(paths), 8, generator=torch.Generator().manual_seed(len(asked)))
-        return EmbeddedFiles(features[rows], rows, len(paths) - len(rows))
+        return EmbeddedFiles(features[rows], rows, len(paths) - len(rows), None)
 
     monkeypatch.setattr(ijb, "embed_files", found)
     monkeypatch.setattr(megaface, "embed_files", found)

@@ -201,14 +201,12 @@ def test_a_spawned_pool_works() -> None:
     assert toy.same_bits(found.params, toy.run(work(moon()), ((0, 1),)).params)
 
 
-def test_closing_is_quick_and_may_be_repeated() -> None:
+def test_workers_end_by_themselves_and_closing_may_be_repeated() -> None:
     runner = pool(work(), workers=3)
     children = [worker.process for worker in runner._workers]
-    begun = time.monotonic()
     runner.close()
     runner.close()
-    assert time.monotonic() - begun < 3
-    assert not any(child.is_alive() for child in children)
+    assert [child.exitcode for child in children] == [0, 0, 0], "nobody had to be killed"
 
 
 @pytest.mark.slow
@@ -227,7 +225,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", script], cwd=Path(toy.__file__).parent, stdout=file, check=False)
     pids = [int(word) for word in said.read_text().split()]
     assert len(pids) == 2
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(map(running, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     left = [pid for pid in pids if running(pid)]

@@ -121,7 +121,7 @@ class PersonalBranch(Term, OwnParams):
         if algorithm.owns(HEAD) and not algorithm.owns(f"{self.name}.class_rows"):
             raise ConfigError(
                 "personal-branch has rows for classes, and this algorithm gives classes to clients: let it give them "
-                "these rows too (sharing.owned = ['head.', 'personal-branch.class_']), or begin with fedfr"
+                "these rows too (a sharing that owns 'head.' and 'personal-branch.class_'), or begin with fedfr"
             )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:

@@ -36,13 +36,13 @@ class HeadThenBody(GradientRule, ChecksTraining):
     def check_training(self, optimizer: Optimizer, epochs: int) -> None:
         if epochs <= self.head_epochs:
             raise ConfigError(
-                f"the part '{self.name}' trains the head for {self.head_epochs} of local.epochs = {epochs}, so that "
-                f"none is left for the body: set local.epochs above {self.head_epochs}"
+                f"the part '{self.name}' trains the head for {self.head_epochs} of {epochs} local epochs, so that "
+                f"none is left for the body: train for more than {self.head_epochs}"
             )
         if not isinstance(optimizer, Sgd):
             raise ConfigError(
                 f"the part '{self.name}' lets parameters stand still, which Adam's one count of steps does not allow: "
-                "set local.optimizer = 'sgd'"
+                "use the optimizer 'sgd'"
             )
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:

@@ -21,6 +21,9 @@ app = typer.Typer(
     epilog="Begin with `fedra demo`, then `fedra run CONFIG.toml --out runs/first`.",
 )
 
+TRAIN, LOOK, USE = "Train", "Look", "Use a model"
+"""The groups of commands in the help."""
+
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or - for standard input.", metavar="CONFIG")]
 OptionalConfig = Annotated[str | None, typer.Argument(help="A TOML file, or - for standard input.", metavar="CONFIG")]
 Overrides = Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import app, tell
+from fedra.cli.app import USE, app, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ faces_app = typer.Typer(
     rich_markup_mode="markdown",
     help="Faces: from photographs to names (align, enroll, identify).",
 )
-app.add_typer(faces_app, name="faces")
+app.add_typer(faces_app, name="faces", rich_help_panel=USE)
 
 Model = Annotated[Path, typer.Option("--model", help="Folder of a finished run, or a weight file.", metavar="RUN|FILE")]
 Network = Annotated[

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import Trust, app, tell, wide_console
+from fedra.cli.app import USE, Trust, app, tell, wide_console
 from fedra.cli.faces import DetectorOption, Device, Input, Json, Network
 
 
-@app.command("eval", epilog="Examples: `fedra eval runs/faces --on lfw` · `fedra eval runs/faces --on crops "
+@app.command("eval", rich_help_panel=USE,
+             epilog="Examples: `fedra eval runs/faces --on lfw` · `fedra eval runs/faces --on crops "
              "--protocol identification` · `fedra eval net.pt --network mobilefacenet --on cfp_fp.bin`")  # fmt: skip
 def evaluate(
     model: Annotated[
@@ -54,7 +55,7 @@ def evaluate(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Judge a model by the field's protocols: a table, a record and pictures."""
+    """Evaluate a model by the field's protocols."""
     from rich.console import Console
 
     from fedra.experiment.evaluating import evaluate as judge

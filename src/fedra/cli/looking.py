@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import ConfigArgument, Overrides, Trust, app, tell, wide_console
+from fedra.cli.app import LOOK, ConfigArgument, Overrides, Trust, app, tell, wide_console
 
 
-@app.command(epilog="Example: `fedra compare runs/fedavg runs/fedprox --out both.svg`")
-def compare(
+@app.command("compare", rich_help_panel=LOOK, epilog="Example: `fedra compare runs/fedavg runs/fedprox --out both.svg`")
+def compare_runs(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="DIR...")],
     out: Annotated[Path, typer.Option(help="Where to draw the curves (.svg or .png).")] = Path("comparison.svg"),
     reach: Annotated[
@@ -19,26 +19,21 @@ def compare(
     ] = None,
 ) -> None:
     """A table and curves of several runs."""
-    from fedra.reports.comparison import compare_table, draw_curves, read_shares, titles
-    from fedra.storage.run_folder import RunFolder
+    from fedra.reports.comparison import compare, read_shares
 
-    shares = read_shares(reach) if reach else []
-    folders = [RunFolder(path) for path in runs]
-    names = titles(folders)
     console = wide_console()
-    console.print(compare_table(folders, shares))
-    draw_curves({name: folder.metrics() for name, folder in zip(names, folders, strict=True)}, out)
+    console.print(compare(runs, reach=read_shares(reach) if reach else (), out=out).table)
     tell(console, f"curves in {out}")
 
 
-@app.command(epilog="Example: `fedra split c.toml partition.alpha=0.05 --out split.png`")
+@app.command(rich_help_panel=LOOK, epilog="Example: `fedra split c.toml partition.alpha=0.05 --out split.png`")
 def split(
     config: ConfigArgument,
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Where to draw the split (.svg or .png).")] = Path("split.svg"),
     trust: Trust = False,
 ) -> None:
-    """Draw how the data are divided among clients, and print the label counts."""
+    """Show how the data are divided among clients."""
 
     from fedra.config import reading as configuration
     from fedra.config.imports import trusting
@@ -61,10 +56,10 @@ def split(
 KINDS = "methods, datasets, models, partitions, parts, runners, losses or schedules"
 
 
-@app.command("list", epilog="Example: `fedra list methods`")
+@app.command("list", rich_help_panel=LOOK, epilog="Example: `fedra list methods`")
 def list_(
     kind: Annotated[str, typer.Argument(help=f"One of: {KINDS}.")],
-    lines: Annotated[bool, typer.Option("--lines", help="Of methods: the lines of code of each file.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Of methods: code lines, own and borrowed.")] = False,
 ) -> None:
     """What there is to choose from, each with its fields."""
 
@@ -76,7 +71,7 @@ def list_(
     wide_console().print(lines_of_code() if lines else listing(kind))
 
 
-@app.command(epilog="Example: `fedra show c.toml algorithm.name=fedsol`")
+@app.command(rich_help_panel=LOOK, epilog="Example: `fedra show c.toml algorithm.name=fedsol`")
 def show(config: ConfigArgument, overrides: Overrides = None) -> None:
     """The configuration with its defaults, and the algorithm as its parts with formulas; nothing is imported."""
     from rich.console import Console
@@ -96,7 +91,7 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
         tell(console, f"{key} = '{name}' would be imported by `fedra run`; its fields and defaults are not shown")
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def doctor(
     run: Annotated[Path | None, typer.Argument(help="A run's folder, to verify its checkpoint.", metavar="RUN")] = None,
 ) -> None:

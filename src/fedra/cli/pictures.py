@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import Trust, app, tell
+from fedra.cli.app import LOOK, Trust, app, tell
 
 plot = typer.Typer(no_args_is_help=True, help="Pictures of margins and embeddings.", rich_markup_mode="markdown")
-app.add_typer(plot, name="plot")
+app.add_typer(plot, name="plot", rich_help_panel=LOOK)
 
 Sources = Annotated[
     list[Path], typer.Argument(help="Folders of runs, or files of `fedra embed`.", metavar="RUN|FILE...")
@@ -20,7 +20,7 @@ Device = Annotated[str | None, typer.Option(help="Where to run the model.", show
 Seed = Annotated[int, typer.Option(help="Seeds what is drawn at random.", min=0)]
 
 
-@app.command(epilog="Example: `fedra embed runs/first --split train --out first.npz`")
+@app.command(rich_help_panel=LOOK, epilog="Example: `fedra embed runs/first --split train --out first.npz`")
 def embed(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.", metavar="RUN")],
     split: Split = "test",
@@ -32,7 +32,7 @@ def embed(
     device: Device = None,
     trust: Trust = False,
 ) -> None:
-    """Write the global model's embeddings of a split with labels (and client numbers)."""
+    """Write a model's embeddings to a file."""
     from rich.console import Console
 
     from fedra.experiment.embed_run import check_name, embed_run, save_embeddings

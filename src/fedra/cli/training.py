@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import ConfigArgument, Grid, OptionalConfig, Overrides, app, tell
+from fedra.cli.app import TRAIN, ConfigArgument, Grid, OptionalConfig, Overrides, app, tell
 from fedra.errors import SOME_RUNS_FAILED
 
 if TYPE_CHECKING:
     from fedra.reports.sweep_table import Cell, Point
 
 
-@app.command(epilog="Examples: `fedra run c.toml --out runs/a` · `fedra run c.toml rounds=5 algorithm.mu=0.1` · "
+@app.command(rich_help_panel=TRAIN,
+             epilog="Examples: `fedra run c.toml --out runs/a` · `fedra run c.toml rounds=5 algorithm.mu=0.1` · "
              "`fedra run --resume runs/a`")  # fmt: skip
 def run(
     config: OptionalConfig = None,
@@ -55,7 +56,8 @@ def run(
 
 
 @app.command(
-    epilog="Example: `fedra sweep c.toml algorithm.name=fedavg,fedprox local.lr=0.1,0.01 --seeds 3 --out sweep`"
+    rich_help_panel=TRAIN,
+    epilog="Example: `fedra sweep c.toml algorithm.name=fedavg,fedprox local.lr=0.1,0.01 --seeds 3 --out sweep`",
 )
 def sweep(
     config: ConfigArgument,
@@ -65,7 +67,7 @@ def sweep(
         int | None, typer.Option(help="How many seeds per point, from the configuration's own on.", min=1)
     ] = None,
 ) -> None:
-    """Run a grid of settings and seeds, resumable run by run, and tabulate mean and standard deviation.
+    """Run a grid of settings and seeds, and tabulate mean and deviation.
 
     A run that fails does not stop the others: its row says how ("diverged in round 26") and counts it at chance level.
     The exit code is then 3, and 0 if no run failed.
@@ -92,14 +94,14 @@ class DemoPart(StrEnum):
     all = "all"
 
 
-@app.command(epilog="Examples: `fedra demo` · `fedra demo --part faces` for one part alone")
+@app.command(rich_help_panel=TRAIN, epilog="Examples: `fedra demo` · `fedra demo --part faces` for one part alone")
 def demo(
     part: Annotated[
         DemoPart, typer.Option(help="digits: methods compared; faces: from photographs to names; or all.")
     ] = DemoPart.all,
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("runs/demo"),
 ) -> None:
-    """Compare federated methods on digits, then go from photographs to names: minutes, and nothing to download.
+    """Show it all on data that come along: methods compared, faces named.
 
     A method that diverges has its row in the table and does not stop the rest. The exit code is then 3.
     """

@@ -53,13 +53,12 @@ def compiled(function: Pass) -> Pass:
     """The function through torch.compile; layers that draw at random draw what they would draw without it."""
     # The tracer looks at every tensor's gradient, and torch warns of it where features go into the head.
     warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module="torch")
+    # Python 3.13.0 has a fault that torch works around, at some cost, and warns of in the midst of compiling, where a
+    # filter that makes errors of warnings would fail the pass. (Torch's own switch ends the workaround as well.)
+    warnings.filterwarnings("ignore", message="Guards may run slower on Python 3.13.0", category=RuntimeWarning)
     # A pool of compiling processes would not outlive the fork that makes a worker, which then waits for it for ever.
     importlib.import_module("torch._inductor.config").compile_threads = 1  # type: ignore[attr-defined]
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
-    # Python 3.13.0 makes the checks before a compiled pass slower. Torch warns of it in the midst of compiling, where
-    # a filter that turns warnings into errors would fail the pass.
-    if hasattr(torch._dynamo.config, "issue_3_13_0_warning"):
-        torch._dynamo.config.issue_3_13_0_warning = False
     result: Pass = torch.compile(function, options={"fallback_random": True})
     return result
 
@@ -71,6 +70,6 @@ def refuse_without_compiler(device: torch.device) -> None:
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"compile = true cannot be used here ({reason}): install a C++ compiler (such as g++) that torch finds, "
-            "or set compile = false"
+            f"models cannot be compiled here ({reason}): install a C++ compiler (such as g++) for torch, or do not "
+            "compile"
         ) from None

@@ -212,14 +212,14 @@ def run_client(
             error.add_note(f"in round {round + 1}, client {client}")
             raise
         raise RunError(
-            f"in round {round + 1}, client {client}, a batch of one example reached a batch normalisation, which needs "
-            "two: set local.drop_last = true, another local.batch, or a model without it (norm = 'group')"
+            f"in round {round + 1}, client {client}, a batch of one example reached a batch normalization, which needs "
+            "two: leave out incomplete batches (drop_last), choose another batch size, or a model without it"
         ) from None
     except Exception as error:
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             reason = str(error).strip().partition("\n")[0]
             raise RunError(
-                f"in round {round + 1}, client {client}, a compiled pass failed ({reason}): set compile = false, or "
+                f"in round {round + 1}, client {client}, a compiled pass failed ({reason}): do not compile, or "
                 "empty torch's cache of compiled code (TORCHINDUCTOR_CACHE_DIR), which a kill may have damaged"
             ) from None
         error.add_note(f"in round {round + 1}, client {client}")

@@ -1,4 +1,4 @@
-"""The local optimiser as a function: state in, state out, parameters updated in place."""
+"""The local optimizer as a function: state in, state out, parameters updated in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedra.errors import ConfigError
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What every local optimiser answers to. Gradients are only read; parameters and state are updated in place."""
+    """What every local optimizer answers to. Gradients are only read; parameters and state are updated in place."""
 
     lr: float
 
@@ -29,7 +29,7 @@ class Optimizer:
         """How many plain steps of size `lr` along a constant gradient would go as far as `steps` of these."""
         raise ConfigError(
             f"{type(self).__name__} has no effective number of steps, which SCAFFOLD and FedNova divide by: "
-            "set local.optimizer = 'sgd'"
+            "use the optimizer 'sgd'"
         )
 
 

@@ -6,7 +6,7 @@ once by `vmap`. All state is nested dicts of tensors: a stack's have one more di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,10 @@ class ClientProgram:
         if not missing:
             return kept
         origin = self.algorithm.sharing.received(self.origin, kept)
-        return {name: part.init_client(origin) for name, part in missing.items()} | kept
+        first = {name: part.init_client(origin) for name, part in missing.items()}
+        for name, values in first.items():
+            tree.refuse_other_values(f"the memory that init_client of the part '{name}' returns", values)
+        return first | kept
 
     def client(self, memory: Tree, examples: int, label_counts: Tensor) -> Client:
         """One client: outside of vmap, or as seen from inside."""
@@ -241,22 +244,5 @@ def _checked(part: str, said: Any) -> tuple[Tree, Tree]:
             f"{type(said).__name__}"
         )
     for values, what in zip(said, ("memory", "extras"), strict=True):
-        refuse_no_tree(f"the {what} that finish_client of the part '{part}' returns", values)
+        tree.refuse_other_values(f"the {what} that finish_client of the part '{part}' returns", values)
     return said
-
-
-def refuse_no_tree(what: str, values: Any) -> None:
-    """All that parts keep or send is a dict of tensors, or of such dicts."""
-    wrong = next(_leaves_that_are_no_tensors(values), None)
-    if wrong is not None:
-        raise ConfigError(
-            f"{what} must be a dict of tensors (or of such dicts), got {wrong}: wrap numbers in torch.tensor"
-        )
-
-
-def _leaves_that_are_no_tensors(values: Any, path: str = "") -> Iterator[str]:
-    if isinstance(values, dict):
-        for name, value in values.items():
-            yield from _leaves_that_are_no_tensors(value, f"{path}['{name}']")
-    elif not isinstance(values, Tensor):
-        yield f"{type(values).__name__} at {path}" if path else type(values).__name__

@@ -90,7 +90,7 @@ def cosine(t: float, rounds: int, *, warmup: Strength = 0.0, floor: Share = 0.0)
 def _checked(warmup: float, rounds: int) -> float:
     if warmup >= rounds:
         raise ConfigError(
-            f"a warm-up of {warmup:g} rounds leaves nothing of {rounds}: lower local.schedule's warmup or raise rounds"
+            f"a warm-up of {warmup:g} rounds leaves nothing of {rounds}: lower the warm-up or raise the rounds"
         )
     return warmup
 

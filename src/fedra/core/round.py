@@ -83,6 +83,8 @@ def init_server(algorithm: Algorithm, weights: Weights) -> Server:
     """The server before the first round."""
     common = algorithm.sharing.common(weights)
     memory = {name: part.init_server(common) for name, part in algorithm.able(ServerState).items()}
+    for name, values in memory.items():
+        tree.refuse_other_values(f"the memory that init_server of the part '{name}' returns", values)
     return Server(weights=weights, memory={name: value for name, value in memory.items() if value})
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedra.errors import ConfigError
+
 Params = dict[str, Tensor]
 """Flat names to tensors: "body.0.weight", "head.bias"."""
 
@@ -137,3 +139,14 @@ def unflatten(flat: Params) -> Tree:
 def size_in_bytes(tree: Mapping[str, Any]) -> int:
     """The bytes its tensors would take on the wire."""
     return sum(value.numel() * value.element_size() for value in flatten(tree).values())
+
+
+def refuse_other_values(what: str, values: Any) -> None:
+    """All that parts keep or send is a dict of tensors, or of such dicts; `what` begins the sentence about another."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{what} must be a dict of tensors (or of such dicts), got {type(values).__name__}")
+    for path, value in flatten(values).items():
+        if not isinstance(value, Tensor):
+            raise ConfigError(
+                f"{what} must hold tensors alone, got {type(value).__name__} under '{path}': wrap it in torch.tensor"
+            )

@@ -21,7 +21,7 @@ from fedra.demo.folder import make_anew
 from fedra.demo.warm_start import EMBEDDING, NETWORK, SIDE, WEIGHTS
 from fedra.evaluation.results import ProtocolResult
 from fedra.experiment.evaluate_model import evaluate_on
-from fedra.experiment.export import export_run
+from fedra.experiment.export import export
 from fedra.experiment.run import run
 from fedra.faces import FaceRecognizer, Gallery, KnownPoints, align_folder, calibrate
 from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
@@ -243,7 +243,7 @@ class FaceDemo:
             tell(self.console, "the export to ONNX needs more: pip install 'fedra[onnx]'")
             return
         self.show("export", self.model, self.folder / "face.onnx")
-        done = export_run(self.model, self.folder / "face.onnx", console=self.console)
+        done = export(self.model, self.folder / "face.onnx", console=self.console)
         tell(self.console, f"at most {done.difference:.1g} from PyTorch; the model card is {done.card}")
 
     def say_what_next(self) -> None:

@@ -171,7 +171,7 @@ def evaluate_run_test(
         owned = [torch.unique(dataset.train.targets[rows]) for rows in parts]
         transform = transform_for(dataset, config.data.augment)
         judge = ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
-        outcomes["clients"] = by_clients(judge, Model(trained.module, build_device(device)))
+        outcomes["clients"] = by_clients(judge, Model(trained.module, build_device(device)), console)
     if "training-gallery" in wanted:
         embedder = embedder_of_run(folder, flip=flip, device=device, trust=trust)
         outcomes["training-gallery"] = by_client(embedder, dataset, parts, console)
@@ -190,9 +190,12 @@ def classification(
     return judge_classifier(trained.module, data, dataset.classes, chosen, build_device(device), console)
 
 
-def by_clients(judge: ClientsJudge, model: Model) -> ProtocolResult:
+def by_clients(judge: ClientsJudge, model: Model, console: Console | None = None) -> ProtocolResult:
     """The test of `evaluation.protocol = "clients"` once more: everybody enrolled by held-out images."""
     found = judge.shared(model, model.weights())
+    if reason := found.collapse_of_all():
+        tell(console, collapse_warning(reason))
+        return collapsed_result("clients", reason, sum(len(device.rows) for device in judge.devices))
     figures = judge.figures(found)
     table = {
         "clients": f"{len(judge.devices):,}",
@@ -221,7 +224,7 @@ def by_client(embedder: Embedder, dataset: Dataset, parts: Sequence[Tensor], con
     features = _embedded(embedder, dataset.train.inputs, "training images", console)
     probes = _embedded(embedder, known.inputs, "held-out images", console)
     if probes.collapsed is not None:
-        return collapsed_result("clients", probes.collapsed, len(known))
+        return collapsed_result("training-gallery", probes.collapsed, len(known))
     enrolled = features.features, dataset.train.targets
     return client_verification(classes, enrolled, (probes.features, known.targets))
 

@@ -33,6 +33,7 @@ from fedra.experiment.evaluate_network import (
 )
 from fedra.experiment.evaluation_data import On
 from fedra.experiment.evaluation_report import EvaluationReport
+from fedra.experiment.result import RunResult
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.storage.evaluation_record import TEST
@@ -60,7 +61,7 @@ def evaluate(
     """Evaluate a model by the field's protocols.
 
     Args:
-        model: A run's folder (or the result of a run that has one); a weight file, with `network`; a module from images
+        model: A run's folder, or the result of a run; a weight file, with `network`; a module from images
             to embeddings, with or without `body` and `head`; or any function that maps a batch of images to embeddings.
         on: A data set with its fields (`"lfw:fold=3"`), a folder of identity or class folders, a folder with LFW's
             pairs.txt, an InsightFace .bin file, a folder of IJB-B, IJB-C or MegaFace, a `Dataset`, or a pair
@@ -95,7 +96,8 @@ def evaluate(
     """
     chosen = check_protocols(protocols)
     asked = choose_metrics(metrics) if metrics else ()
-    model = getattr(model, "folder", None) or model  # the result of a run
+    if isinstance(model, RunResult):
+        model = model.folder or model.model
     settings: dict[str, object] = {"flip": flip, "pairs": pairs, "seed": seed}
     settings |= {} if network is None else {"network": network, "input": "x".join(map(str, size or FACE_SIZE))}
     settings |= {} if detector is None else {"detector": str(detector)}

@@ -15,10 +15,12 @@ from fedra.callbacks.callback import Callback
 from fedra.config import reading as configuration
 from fedra.config.mode import notice
 from fedra.config.resolve import mark_weights, resolve_defaults
-from fedra.config.schema import OBJECT, Config
+from fedra.config.schema import OBJECT, Config, LocalSection
 from fedra.console import console_for, tell
 from fedra.core.algorithm import Algorithm
+from fedra.core.local_training import LocalTraining
 from fedra.core.precision import PrecisionName
+from fedra.core.rates import SCHEDULES
 from fedra.core.round import init_server
 from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice, split_metrics
@@ -50,6 +52,7 @@ class Experiment:
             of one (its batches are not used).
         test: The test set in the same form, or None.
         rounds: Communication rounds; in centralized training epochs.
+        local: All settings of local training as one object, in place of epochs, batch, lr and so on.
         epochs: Passes over a client's data in a round.
         batch: Examples in a step; None takes the whole client.
         lr: Learning rate of the local optimizer.
@@ -89,6 +92,7 @@ class Experiment:
         test: Client | None = None,
         *,
         rounds: int = 10,
+        local: LocalTraining | None = None,
         epochs: int = 1,
         batch: int | None = 50,
         lr: float = 0.01,
@@ -121,8 +125,11 @@ class Experiment:
             raise ConfigError("clients must hold at least one client, got none: give a list of (inputs, targets) pairs")
         names, own = split_metrics(metrics)
         named = {"metrics": names} if names else {}
-        local: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay, "momentum": momentum}
-        local |= {"weight_decay": weight_decay, "schedule": schedule, "optimizer": optimizer, "drop_last": drop_last}
+        section: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
+        section |= {"momentum": momentum, "weight_decay": weight_decay, "schedule": schedule}
+        section |= {"optimizer": optimizer, "drop_last": drop_last}
+        if local is not None:
+            section = _section_of(local, section)
         table: dict[str, Any] = {
             "rounds": rounds,
             "seed": seed,
@@ -132,7 +139,7 @@ class Experiment:
             "partition": {"name": OBJECT, "clients": len(clients), "seed": seed},
             "model": {"name": OBJECT, "type": type(model).__name__},
             "algorithm": {"name": OBJECT, **describe_parts(algorithm)},
-            "local": local,
+            "local": section,
             "cohort": {"fraction": fraction},
             "runner": {"name": runner} if isinstance(runner, str) else dict(runner),
             "memory": dict(memory or {}),
@@ -248,6 +255,26 @@ def comparable(config: Config) -> str:
     """What a run's result depends on, to compare: not where it ran, nor how often it was saved."""
     kept = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
     return configuration.write(configuration.read(kept))
+
+
+def _section_of(local: LocalTraining, given: Table) -> dict[str, Any]:
+    """Local training as the configuration writes it; `given` are the same settings one by one, which must be unset."""
+    usual = LocalSection().model_dump()
+    doubled = [name for name, value in given.items() if value != usual[name]]
+    if doubled:
+        raise ConfigError(f"give either local or its settings one by one, got local and {', '.join(doubled)}")
+    section = {name: getattr(local, name) for name in given}
+    schedule: Any = local.schedule
+    if callable(schedule):
+        own = getattr(schedule, "func", schedule)
+        names = [name for name in SCHEDULES if SCHEDULES[name] is own]
+        if not names:
+            raise ConfigError(
+                "local.schedule must be one of fedra's, so that the run's record can name it: "
+                f"choose one of {', '.join(SCHEDULES)}"
+            )
+        section["schedule"] = {"name": names[0], **getattr(schedule, "keywords", {})}
+    return section
 
 
 def _refuse_objects(config: Config, what: str) -> None:

@@ -55,11 +55,11 @@ class Deployed(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, trained: TrainedModel, normalise: bool, head: bool) -> None:
+    def __init__(self, trained: TrainedModel, normalize: bool, head: bool) -> None:
         super().__init__()
         self.body = trained.module.get_submodule("body")
         self.head = trained.module.get_submodule("head") if head else None
-        self.normalise, self.in_bytes = normalise, trained.in_bytes
+        self.normalize, self.in_bytes = normalize, trained.in_bytes
         self.image = len(trained.shape) == 3
         channels = (-1, *(1 for _ in trained.shape[1:]))
         self.register_buffer("mean", torch.tensor(trained.mean or (0.0,)).view(channels))
@@ -70,26 +70,40 @@ class Deployed(nn.Module):
             inputs = inputs.permute(0, 3, 1, 2)
         scaled = inputs.to(torch.float32) / 255 if self.in_bytes else inputs
         features = self.body((scaled - self.mean) / self.std).flatten(1)
-        embedding = F.normalize(features, dim=1) if self.normalise else features
+        embedding = F.normalize(features, dim=1) if self.normalize else features
         return (embedding,) if self.head is None else (embedding, self.head(features))
 
 
-def export_run(
+def export(
     folder: Path | str,
     file: Path | str,
     *,
     head: bool = False,
-    normalise: bool = True,
-    licence: str | None = None,
+    normalize: bool = True,
+    license: str | None = None,
     force: bool = False,
     trust: bool = False,
     console: Console | None = None,
 ) -> Exported:
-    """Write a finished run's embedder as ONNX, with a model card beside it.
+    """Write a finished run's embedder as one ONNX file with its pre-processing inside, and a model card next to it.
 
-    The output `embedding` has unit length unless `normalise` is off; with `head` there is an output `logits` of the
-    training classes. Functions of the user's own that the run names (`module:function`) are imported only with
-    `trust`. Nothing is written if onnxruntime differs from PyTorch by more than 1e-4.
+    Nothing is written if onnxruntime differs from PyTorch by more than 1e-4.
+
+    Args:
+        folder: The folder of a finished run.
+        file: The file to write, ending in .onnx.
+        head: Whether there is a second output, the logits of the training classes.
+        normalize: Whether embeddings have unit length.
+        license: License of the weights, for the card.
+        force: Whether files that are there are replaced.
+        trust: Whether functions of your own that the run names (`module:function`) are imported.
+        console: Where progress is shown.
+
+    Returns:
+        The file, its card, the length of an embedding, and the largest difference from PyTorch.
+
+    Example:
+        >>> fedra.export("runs/faces", "face.onnx").difference
     """
     path = _checked_name(Path(file), force)
     _require_onnx()
@@ -106,7 +120,7 @@ def export_run(
         )
     if any(prefix.startswith("head") for prefix in private):
         raise ConfigError("the heads of this run stay with its clients, so that there are no logits: leave out --head")
-    module = Deployed(trained, normalise, head).eval()
+    module = Deployed(trained, normalize, head).eval()
     with steps(console, f"exporting {folder}", 1 + len(TRIED)) as done:
         graph = _graph(module, _raw(trained, 2, 0))
         done(1)
@@ -118,7 +132,7 @@ def export_run(
         )
     length = model.features(model.weights(), _prepared(trained, _raw(trained, 1, 0)), train=False).shape[1]
     about = _about(trained, run.path / "model.safetensors", module, length)
-    told = model_card(run, config, summary, about, path.name, licence)
+    told = model_card(run, config, summary, about, path.name, license)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _with_metadata(graph, about))
     card = path.with_suffix(".md")
@@ -216,7 +230,7 @@ def _about(trained: TrainedModel, weights: Path, module: Deployed, length: int) 
         "mean": list(trained.mean),
         "std": list(trained.std),
         "embedding": length,
-        "unit_length": module.normalise,
+        "unit_length": module.normalize,
         "classes": list(trained.classes) if module.head is not None else [],
     }
 

@@ -19,7 +19,7 @@ from fedra.config.mode import NAME, is_centralized
 from fedra.config.overrides import apply_changes, parse_override, parse_value
 from fedra.config.resolve import mark_weights, resolve_defaults
 from fedra.config.schema import Config
-from fedra.console import duration, tell
+from fedra.console import console_for, duration, tell
 from fedra.errors import ConfigError, RunFailed
 from fedra.experiment import run as experiment
 from fedra.reports.sweep_metric import SweepMetric
@@ -32,19 +32,51 @@ MOST_CURVES = 10
 """More points than colors are not drawn into one picture."""
 
 
+class SweepResult(list[tuple[Point, Cell]]):
+    """The cells of a sweep: for every point of the grid its settings, its runs and their outcomes."""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each point: settings, accuracies (in percent, one a seed), mean, deviation, failed, runs."""
+        return [cell_record(point, cell) | {"mean": cell.mean, "deviation": cell.deviation} for point, cell in self]
+
+    def __repr__(self) -> str:
+        return f"SweepResult({', '.join(f'{point.label}: {cell.text()}' for point, cell in self)})"
+
+
 @importing()
 def sweep(
-    source: str | Path | Mapping[str, Any], words: Sequence[str], seeds: int | None, out: Path, console: Console
-) -> list[tuple[Point, Cell]]:
-    """Run the grid of the configuration's [sweep] table and of `key=a,b` words; finished runs are not run again."""
-    config, grid = read_grid(source, words)
-    wanted = seeds or (config.sweep.seeds if config.sweep else 1)
-    points = expand(config, grid, wanted, out)
+    config: str | Path | Mapping[str, Any],
+    grid: Mapping[str, Sequence[Any]] | Sequence[str] = (),
+    seeds: int | None = None,
+    out: Path | str = "runs/sweep",
+    console: Console | None = None,
+) -> SweepResult:
+    """Run a grid of settings and seeds; runs that are finished are not run again, failed ones do not stop the others.
+
+    Args:
+        config: The configuration as a dict or the path of a TOML file; its table [sweep] may hold the grid.
+        grid: What is varied: a mapping from dotted keys to values, or words `key=a,b` as the command takes them.
+        seeds: How many seeds per point, from the configuration's own on; by default what [sweep] says.
+        out: Folder for all runs, the table and the pictures.
+        console: Where progress is shown; by default the standard error, where that is a terminal.
+
+    Returns:
+        The points of the grid with the outcomes of their runs.
+
+    Example:
+        >>> fedra.sweep("c.toml", {"local.lr": [0.1, 0.01]}, seeds=3, out="runs/lr").rows
+    """
+    words = [] if isinstance(grid, Mapping) else list(grid)
+    base, swept = read_grid(config, words)
+    swept |= {key: list(values) for key, values in grid.items()} if isinstance(grid, Mapping) else {}
+    folder, shown = Path(out), console_for(console) or Console(quiet=True)
+    points = expand(base, swept, seeds or (base.sweep.seeds if base.sweep else 1), folder)
     _check_all(points)
-    _run_all(points, console)
-    metric = config.sweep.metric if config.sweep else "final_accuracy"
-    cells = [(point, outcome(point, metric)) for point in points]
-    _report(cells, grid, out, console, SweepMetric(metric))
+    _run_all(points, shown)
+    metric = base.sweep.metric if base.sweep else "final_accuracy"
+    cells = SweepResult((point, outcome(point, metric)) for point in points)
+    _report(cells, swept, folder, shown, SweepMetric(metric))
     return cells
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedra.config.mode import title
@@ -106,48 +110,105 @@ def titles(folders: Sequence[RunFolder]) -> list[str]:
     ]
 
 
-def compare_table(folders: Sequence[RunFolder], reach: Sequence[float] = ()) -> Table:
-    """Accuracy, rounds to the accuracies of `reach`, traffic and time; the best final accuracy is bold.
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs, side by side.
 
-    A run that failed says how in the place of its final accuracy ("diverged in round 26").
-    Where clients have models of their own: their mean accuracy, its deviation over clients, and the worst decile.
+    Attributes:
+        rows: A dict for each run: run, final and best (accuracies in percent, or how the run failed), rounds, bytes_up,
+            bytes_down and seconds; where clients have personal models also own, over_clients and worst_decile; for
+            every accuracy that was asked for the first round that reached it.
+        table: The same as people read it, for a `rich` console.
+
+    Example:
+        >>> fedra.compare(["runs/fedavg", "runs/fedprox"], out="both.svg").rows
     """
+
+    rows: list[dict[str, Any]]
+    table: Table
+
+    def __str__(self) -> str:
+        console = Console(width=200, file=io.StringIO())
+        console.print(self.table)
+        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Path | str | None = None) -> Comparison:
+    """Compare runs by their records; nothing is trained, and nothing that a run names is imported.
+
+    Args:
+        runs: Folders of runs.
+        reach: Accuracies as shares of one; the first round at or above each is reported.
+        out: Where to draw the curves (.svg or .png), if anywhere.
+
+    Returns:
+        A row for each run, and a table.
+
+    Example:
+        >>> print(fedra.compare(["runs/fedavg", "runs/fedprox"], reach=[0.9]))
+    """
+    folders = [RunFolder(path) for path in runs]
+    if not folders:
+        raise ConfigError("compare needs at least one run, got none: give the folders of runs")
+    rows = [_row(name, folder, reach) for name, folder in zip(titles(folders), folders, strict=True)]
+    if out is not None:
+        names = [row["run"] for row in rows]
+        draw_curves({name: folder.metrics() for name, folder in zip(names, folders, strict=True)}, Path(out))
+    return Comparison(rows, _table(rows))
+
+
+def _row(name: str, folder: RunFolder, reach: Sequence[float]) -> dict[str, Any]:
+    metrics, failure = folder.metrics(), folder.failure()
+    accuracies, final = _accuracies(metrics), _final(metrics)
+    if failure is None and final is None and collapse_in(metrics):
+        failure = "collapsed"
+    row: dict[str, Any] = {"run": name, "final": failure or (None if final is None else 100 * final)}
+    row["best"] = 100 * max(accuracies) if accuracies else None
+    row |= _personal(folder)
+    row |= {f"to {100 * share:g} %": rounds_to(metrics, share) for share in reach}
+    row["rounds"] = len(metrics)
+    return row | {name: sum(line[name] for line in metrics) for name in ("bytes_up", "bytes_down", "seconds")}
+
+
+HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "final": ("final %", lambda value: value if isinstance(value, str) else f"{value:.2f}"),
+    "best": ("best %", lambda value: f"{value:.2f}"),
+    "own": ("own %", lambda value: f"{value:.2f}"),
+    "over_clients": ("over clients", lambda value: f"± {value:.2f}"),
+    "worst_decile": ("worst decile", lambda value: f"{value:.2f}"),
+    "bytes_up": ("up", lambda value: megabytes(value)),
+    "bytes_down": ("down", lambda value: megabytes(value)),
+    "seconds": ("time", duration),
+}
+"""How a column is called, and how its values are written; others are written as they are."""
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows as people read them; the best final accuracy is bold."""
     table = Table(title=None, header_style="bold")
-    targets = [f"to {100 * share:g} %" for share in reach]
-    own = [_personalised(folder) for folder in folders]
-    headings = ("own %", "over clients", "worst decile") if any(own) else ()
-    for heading in ("run", "final %", "best %", *headings, *targets, "rounds", "up", "down", "time"):
-        table.add_column(heading, justify="left" if heading == "run" else "right")
-    lines = [(name, folder.metrics()) for name, folder in zip(titles(folders), folders, strict=True)]
-    failures = [folder.failure() for folder in folders]
-    finals = [None if failure else _final(metrics) for failure, (_, metrics) in zip(failures, lines, strict=True)]
-    best = max((final for final in finals if final is not None), default=None)
-    for (name, metrics), personal, failure, final in zip(lines, own, failures, finals, strict=True):
-        accuracies = _accuracies(metrics)
-        missing = "collapsed" if collapse_in(metrics) else "-"
-        shown = failure or (missing if final is None else f"{100 * final:.2f}")
-        table.add_row(
-            name,
-            f"[bold]{shown}[/bold]" if final is not None and final == best else shown,
-            f"{100 * max(accuracies):.2f}" if accuracies else "-",
-            *(personal or ["-"] * len(headings)),
-            *(str(rounds_to(metrics, share) or "-") for share in reach),
-            str(len(metrics)),
-            megabytes(sum(line["bytes_up"] for line in metrics)),
-            megabytes(sum(line["bytes_down"] for line in metrics)),
-            duration(sum(line["seconds"] for line in metrics)),
-        )
+    columns = max((list(row) for row in rows), key=len)  # some runs may have no personal models
+    for name in columns:
+        table.add_column(HEADINGS.get(name, (name,))[0], justify="left" if name == "run" else "right")
+    best = max((row["final"] for row in rows if isinstance(row["final"], float)), default=None)
+    for row in rows:
+        texts = []
+        for name in columns:
+            value = row.get(name)
+            text = "-" if value is None else HEADINGS.get(name, (name, str))[1](value)
+            texts.append(
+                f"[bold]{text}[/bold]" if name == "final" and best is not None and value == best else escape(text)
+            )
+        table.add_row(*texts)
     return table
 
 
-def _personalised(folder: RunFolder) -> list[str]:
-    """What a finished run's summary says of the clients' own models, in percent."""
+def _personal(folder: RunFolder) -> dict[str, float]:
+    """What a finished run's summary says of the clients' personal models, in percent; nothing where all diverged."""
     summary = folder.summary() if folder.finished else {}
-    name = "personalised_accuracy"
-    if summary.get(name) is None:  # no own models, or all of them diverged
-        return []
-    mean, spread, worst = (100 * summary[f"{name}{end}"] for end in ("", "_std", "_worst_decile"))
-    return [f"{mean:.2f}", f"± {spread:.2f}", f"{worst:.2f}"]
+    names = {"own": "", "over_clients": "_std", "worst_decile": "_worst_decile"}
+    if summary.get("personalised_accuracy") is None:
+        return {}
+    return {name: 100 * summary[f"personalised_accuracy{end}"] for name, end in names.items()}
 
 
 def rounds_to(metrics: Metrics, share: float) -> int | None:

@@ -16,14 +16,14 @@ UNSTATED = "not stated: whoever hands the file on should say it here"
 
 
 def model_card(
-    run: RunFolder, config: Config, summary: Mapping[str, Any], about: Mapping[str, Any], file: str, licence: str | None
+    run: RunFolder, config: Config, summary: Mapping[str, Any], about: Mapping[str, Any], file: str, license: str | None
 ) -> str:
     """The card as Markdown; `about` is what the ONNX file says of itself."""
     sections = [
         f"# {file.removesuffix('.onnx')}",
         _first(config, about),
         "## At a glance",
-        _table(("", ""), _facts(config, summary, about, licence)),
+        _table(("", ""), _facts(config, summary, about, license)),
         "## Data",
         _data(config, summary),
         "## Method and settings",
@@ -48,7 +48,7 @@ def _first(config: Config, about: Mapping[str, Any]) -> str:
 
 
 def _facts(
-    config: Config, summary: Mapping[str, Any], about: Mapping[str, Any], licence: str | None
+    config: Config, summary: Mapping[str, Any], about: Mapping[str, Any], license: str | None
 ) -> Iterator[tuple[str, str]]:
     yield "input", f"`{about['input']}`: {about['input_type']} ({about['input_layout']}), {_size(about)}"
     yield "inside the file", _normalisation(about)
@@ -58,7 +58,7 @@ def _facts(
     yield "weights", f"{summary['parameters']:,}, the head of training included"
     if config.model.weights is not None:
         yield "started from", f"`{PurePath(config.model.weights).name}`"
-    yield "licence of the weights", licence or UNSTATED
+    yield "license of the weights", license or UNSTATED
     yield "run", f"`{about['run_fingerprint'][:16]}` (SHA-256 of its model.safetensors)"
     yield "made with", ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
 
@@ -80,7 +80,7 @@ def _normalisation(about: Mapping[str, Any]) -> str:
 def _data(config: Config, summary: Mapping[str, Any]) -> str:
     return (
         f"The data set `{config.data.name}`, divided among {summary['clients']:,} clients by `{config.partition.name}` "
-        "(settings below). Its own licence and the consent of those it shows bind the use of this model too."
+        "(settings below). Its own license and the consent of those it shows bind the use of this model too."
     )
 
 

@@ -223,7 +223,7 @@ class ProcessRunner:
             if self._losses[task] >= PATIENCE:
                 raise RunError(
                     f"{PATIENCE} worker processes died while running client or task {task}: the machine may be "
-                    "short of memory; use fewer workers or runner.name = 'sequential' to see the cause"
+                    "short of memory; use fewer workers, or the runner 'sequential' to see the cause"
                 ) from None
             if worker.next is not None:
                 waiting.appendleft(worker.next)

@@ -138,7 +138,7 @@ class RayRunner:
             reason = str(error).strip().partition("\n")[0]
             raise RunError(
                 f"Ray's workers did not get through client or task {item} in {PATIENCE} tries ({reason}): a node may "
-                "be short of memory or without fedra; use fewer workers or runner.name = 'sequential' to see the cause"
+                "be short of memory or without fedra; use fewer workers, or the runner 'sequential' to see the cause"
             ) from error
         if isinstance(outcome, BaseException):
             raise outcome

@@ -30,7 +30,8 @@ HEADLINES: dict[Protocol, tuple[str, ...]] = {
     "verification": ("accuracy", "auroc", "eer", "tar"),
     "identification": ("rank_1", "cmc"),
     "open-set": ("tpir",),
-    "clients": ("auroc_macro", "eer_macro", "pooled"),
+    "clients": ("auroc", "auroc_macro", "eer", "tpir"),
+    "training-gallery": ("auroc_macro", "eer_macro", "pooled"),
     "megaface": ("raw",),
 }
 """The figures of each protocol that are null where embeddings have collapsed."""

@@ -1,7 +1,6 @@
 """A gallery of enrolled people in a file that several programs may read and change at once.
 
-The file is replaced by a rename under a lock, so a kill leaves the old gallery or the new one. It is readable by its
-owner alone (mode 0600) unless it was given another mode. A symbolic link is followed: the file behind it is changed.
+The file is replaced by a rename under a lock, so a kill leaves the old gallery or the new one.
 """
 
 from __future__ import annotations
@@ -257,8 +256,8 @@ class Gallery:
             name: The person.
 
         Returns:
-            How many are left, and which other files are known to hold the person still: galleries in the same folder,
-            and other hard links of the file, which keep what was there before.
+            How many are left, and which other files are known to hold the person still: galleries in the same folder
+            and hard links.
 
         Example:
             >>> gallery.remove("Ada").left

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from fedra.core.device import build_device
+from fedra.data import Transform
 from fedra.errors import ConfigError
-from fedra.faces.recognition.model_source import ModelSource, Size, read_size
-from fedra.faces.recognition.own_embedder import OwnEmbedder
+from fedra.faces.recognition.model_source import FLIP, ModelSource, Size, read_size
 from fedra.models import Embedder
 
 
@@ -58,8 +61,10 @@ def open_model(
         )
     if size is None:
         raise ConfigError("a module or callable needs the height and width it reads: FaceRecognizer(net, size=112)")
-    own = OwnEmbedder(model, read_size(size), mean=normalization.mean, std=normalization.std, device=device)
-    return _opened(own, None, fingerprint or own.fingerprint())
+    shape, prepare = (3, *read_size(size)), Transform(normalization.mean, normalization.std).prepare
+    where = None if isinstance(model, nn.Module) else build_device(device)  # a module runs where it is
+    own = Embedder(model, prepare, shape, fit="crop", flip=FLIP, device=where)
+    return _opened(own, None, fingerprint or _fingerprint(model, shape, normalization))
 
 
 def _source(model: str | Path | ModelSource, network: str | None, input: Size | None) -> ModelSource:
@@ -74,7 +79,18 @@ def _of_files(source: ModelSource, device: str) -> OpenModel:
     return _opened(source.embedder(device), source, source.fingerprint())
 
 
-def _opened(embedder: Embedder | OwnEmbedder, source: ModelSource | None, fingerprint: str | None) -> OpenModel:
+def _opened(embedder: Embedder, source: ModelSource | None, fingerprint: str | None) -> OpenModel:
     if embedder.shape[0] not in (1, 3):
         raise ConfigError(f"a recognizer needs a model for gray or color images, got {embedder.shape[0]} channels")
     return OpenModel(embedder, embedder.shape, embedder.batch, source, fingerprint)
+
+
+def _fingerprint(model: Any, shape: tuple[int, ...], normalization: Normalization) -> str | None:
+    """A hash of a module's weights and of how it reads images; None for a callable, whose insides are unknown."""
+    if not isinstance(model, nn.Module):
+        return None
+    digest = hashlib.sha256(f"{type(model).__qualname__} {shape} {normalization} {FLIP}".encode())
+    for name, values in sorted(model.state_dict().items()):
+        digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32]
