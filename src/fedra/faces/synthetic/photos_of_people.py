@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from fedra.errors import ConfigError, DataError
 from fedra.faces.synthetic.geometry import Placement
 from fedra.faces.synthetic.people import SyntheticFaces
 from fedra.faces.synthetic.traits import TraitDraws
+from fedra.runners.base import threads
 from fedra.writing import write_atomically
 
 BATCH = 8
@@ -113,16 +116,31 @@ def write_photographs(
     everybody = range(first_identity, first_identity + identities)
     which = [(person, number) for person in everybody for number in range(first_image, first_image + images)]
     pixels, place = (settings.height, settings.width), partial(_placed, world, settings)
+
+    def paint(some: Sequence[tuple[int, int]]) -> dict[str, list[list[float]]]:
+        points = {}
+        for one, picture, five in zip(some, *world.batch(some, pixels, place), strict=True):
+            client = f"client_{(one[0] - first_identity) * clients // identities:03d}/" if clients else ""
+            name = f"{client}person_{one[0]:05d}/{one[1]:04d}.jpg"
+            _write(base / name, picture)
+            points[name] = [[round(value, 2) for value in point] for point in five.tolist()]
+        return points
+
     points: dict[str, list[list[float]]] = {}
-    with CountProgress("painting photographs", len(which)) as bar:
-        for start in range(0, len(which), BATCH):
-            some = which[start : start + BATCH]
-            for one, picture, five in zip(some, *world.batch(some, pixels, place), strict=True):
-                client = f"client_{(one[0] - first_identity) * clients // identities:03d}/" if clients else ""
-                name = f"{client}person_{one[0]:05d}/{one[1]:04d}.jpg"
-                _write(base / name, picture)
-                points[name] = [[round(value, 2) for value in point] for point in five.tolist()]
-            bar.advance(len(some))
+    batches = [which[start : start + BATCH] for start in range(0, len(which), BATCH)]
+    # A thread for each core and batch: torch's own threads wait for each other at every stroke, for ever on busy cores.
+    with (
+        CountProgress("painting photographs", len(which)) as bar,
+        threads(1),
+        ThreadPoolExecutor(os.cpu_count()) as painters,
+    ):
+        try:
+            for some, found in zip(batches, painters.map(paint, batches), strict=True):
+                points |= found
+                bar.advance(len(some))
+        except BaseException:
+            painters.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the photographs that are left
+            raise
     write_atomically(base / "points.json", json.dumps(points, indent=1).encode())
     return base
 
