@@ -30,7 +30,8 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         return found
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        hidden = (name for name in vars(sys.modules[package]) if name.startswith("__"))
+        return sorted({*homes, *hidden})
 
     return find, names
 
