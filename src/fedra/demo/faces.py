@@ -176,7 +176,7 @@ class FaceDemo:
             },
             "partition": {"name": "natural", "clients": 0},
             "model": {"name": NETWORK, "embedding": EMBEDDING, "weights": str(WEIGHTS)},
-            "local": {"batch": 16, "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine"},
+            "local": {"batch": 32, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine"},
             "algorithm": {"name": "fedgc", "margin": {"name": "cosface", "scale": 24.0, "margin": 0.25}},
             "cohort": {"fraction": 1.0},
             "evaluation": {"every": 2},

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedra.errors import ConfigError, nearest
 from fedra.evaluation.classifier_metrics import METRICS
-from fedra.reports.sweep_table import Cell, Point
+from fedra.reports.sweep_table import Cell, Point, short
 
 LOWER = ("loss", "eer")
 """Figures that are not metrics by name and are better when they are small."""
@@ -61,5 +61,5 @@ class SweepMetric:
         if len(cells) < 2:
             return None
         point, cell = (max if self.higher else min)(cells, key=lambda one: one[1].mean)
-        settings = ", ".join(f"{name} = {value}" for name, value in point.settings)
+        settings = ", ".join(f"{name} = {short(value)}" for name, value in point.settings)
         return f"best by {self.key}: {settings} ({cell.text()})"
