@@ -216,6 +216,10 @@ def run_cases(wanted: Mapping[str, Table], out: Path) -> None:
     import fedra
 
     torch.set_num_threads(1)
+    if any(table["runner"]["name"] == "ray" for table in wanted.values()):
+        import ray
+
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)  # once for all runs
     found: Table = {}
     for name, table in wanted.items():
         found[name] = _result(fedra, table)
