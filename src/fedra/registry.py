@@ -152,7 +152,9 @@ def _takes(owner: str, function: Callable[..., Any], arguments: Sequence[str]) -
 
 def fields(function: Callable[..., Any]) -> dict[str, Field]:
     """The keyword-only parameters of `function`, or of a class's constructor, by name."""
-    annotated: Any = vars(function).get("__init__", function) if isinstance(function, type) else function
+    annotated: Any = function
+    if isinstance(function, type) and not is_dataclass(function):  # inherited fields know the names of their own module
+        annotated = vars(function).get("__init__", function)
     hints = get_type_hints(annotated, include_extras=True)
     return {
         name: Field(name, hints.get(name, Any), parameter.default)

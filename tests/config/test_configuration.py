@@ -21,7 +21,7 @@ from fedra.config.schema import Config
 from fedra.errors import ConfigError
 from fedra.experiment.build import build_dataset
 
-SINGLE = ("seed", "rounds", "device", "precision", "compile", "sweep")
+SINGLE = ("seed", "rounds", "mode", "device", "precision", "compile", "sweep")
 SECTIONS = [name for name, field in Config.model_fields.items() if name not in (*SINGLE, "public")]
 
 

@@ -106,7 +106,7 @@ def clash(left: Algorithm, right: Algorithm) -> bool:
     if right.sharing in (Sharing(), left.sharing):
         return False
     if not right.sharing.owned:
-        return any(isinstance(part, SpreadOut | MeanRows) for part in left.server)
+        return any(isinstance(part, SpreadOut | MeanRows) for part in (*left.server, *left.start))
     return PersonalBranch() in left.objective and PersonalBranch() not in right.objective
 
 
@@ -131,5 +131,5 @@ def test_algorithms_join(first: str) -> None:
 
 
 def test_a_part_of_no_slot_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is no part of an algorithm"):
+    with pytest.raises(ConfigError, match="is not a part that goes into a slot of an algorithm"):
         algorithms.fedavg().plus(DriftRadius())

@@ -14,8 +14,8 @@ from rich.console import Console
 
 import fedra
 import tiny
+from fedra import console as progress
 from fedra.analysis.embeddings import Embeddings
-from fedra.callbacks import screen as progress
 from fedra.console import steps
 from fedra.errors import ConfigError, DataError, RunError
 from fedra.experiment.embed_run import embed_run, read_embeddings, save_embeddings

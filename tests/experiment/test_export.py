@@ -53,8 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = tiny.table(data=DATA, model=MODEL, rounds=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Curves, "on_run_end", Callback.on_run_end)
-        fedra.run(table, out=tmp_path_factory.mktemp("run") / "first")
-    return tmp_path_factory.getbasetemp() / "run0" / "first"
+        path = tmp_path_factory.mktemp("run") / "first"
+        fedra.run(table, out=path)
+    return path
 
 
 def session(path: Path) -> Any:

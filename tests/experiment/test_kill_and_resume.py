@@ -130,13 +130,13 @@ def test_an_interruption_anywhere_keeps_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], number: signal.Signals, step: int
 ) -> None:
     """A signal while clients train, while the state moves on, while lines are written, while it is saved."""
-    from fedra.experiment import plan
     from fedra.experiment import rounds as training
     from fedra.storage.checkpoint import Checkpoint
     from fedra.storage.run_folder import RunFolder
+    from fedra.storage.state import State
 
     places: list[tuple[Any, str]] = [
-        (training, "refusals"), (plan.State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
+        (training, "refusals"), (State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
     ]  # fmt: skip
     owner, name = places[step]
     real, calls = getattr(owner, name), 0

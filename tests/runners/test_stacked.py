@@ -251,7 +251,7 @@ class Stubborn(Term):
 
 
 def test_a_part_that_cannot_be_stacked_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"the part 'stubborn' cannot be stacked \(.*set runner\.name = 'processes'"):
+    with pytest.raises(ConfigError, match=r"the part 'stubborn' cannot be stacked \(.*use the runner 'processes'"):
         run(job(fedavg().plus(Stubborn())), runner="stacked", threads=1)
 
 
