@@ -32,7 +32,7 @@ def test_no_class_has_the_name_of_another() -> None:
             for name, value in vars(importlib.import_module(module.name)).items():
                 if isinstance(value, type) and value.__module__.startswith("fedra.") and not name.startswith("_"):
                     homes.setdefault(value.__name__, set()).add(value.__module__)
-    private = {"Worker"}  # of processes and of Ray, which no user meets
+    private: set[str] = set()
     assert {name: where for name, where in homes.items() if len(where) > 1 and name not in private} == {}
 
 

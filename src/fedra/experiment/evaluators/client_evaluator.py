@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedra.config.schema import EvaluationSection
-from fedra.core.batches import Examples, Transform
+from fedra.core.batches import Examples, InputTransform
 from fedra.core.evaluate import embed
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
@@ -28,7 +28,12 @@ class ClientsJudge:
     """
 
     def __init__(
-        self, dataset: Dataset, transform: Transform, owned: Sequence[Tensor], settings: EvaluationSection, seed: int
+        self,
+        dataset: Dataset,
+        transform: InputTransform,
+        owned: Sequence[Tensor],
+        settings: EvaluationSection,
+        seed: int,
     ) -> None:
         known = dataset.known_test
         self.fpir = settings.fpir
