@@ -12,6 +12,7 @@ from fedra.console import tell
 from fedra.demo.demo_folder import make_anew
 from fedra.experiment.sweep import sweep
 from fedra.reports.sweep_table import Cell, Point
+from fedra.runners.base import threads
 
 SETTING: Mapping[str, Any] = {
     "rounds": 20,
@@ -61,7 +62,8 @@ def compare_methods(
         console, f"Handwritten digits on 20 clients with 2 classes each, 5 of which train in a round; {seeds} seeds.\n"
     )
     table = {**setting, "sweep": {"algorithm": [dict(method) for method in methods], "seeds": seeds}}
-    cells = sweep(table, [], None, out, console)
+    with threads(1):  # a model this small gains nothing from more, and loses much where other work has the cores
+        cells = sweep(table, [], None, out, console)
     tell(console, "")
     for line in findings(cells):
         tell(console, line)

@@ -26,6 +26,7 @@ from fedra.experiment.run import run
 from fedra.faces import FaceRecognizer, Gallery, KnownPoints, align_folder, calibrate
 from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
 from fedra.models import Embedder, build
+from fedra.runners.base import threads
 from fedra.storage.evaluation_record import write_evaluation
 from fedra.storage.trained_model import FACES, embedder_of_run, embedder_of_weights
 from fedra.writing import write_atomically
@@ -85,11 +86,12 @@ def recognize_faces(
     """
     make_anew(out)
     demo = FaceDemo(out, console, scale or Scale(), seed, world)
-    demo.photograph()
-    demo.train()
-    before, after = demo.evaluate()
-    answers = demo.identify()
-    demo.export()
+    with threads(1):  # the parts that take long have a process or a thread for each core
+        demo.photograph()
+        demo.train()
+        before, after = demo.evaluate()
+        answers = demo.identify()
+        demo.export()
     demo.say_what_next()
     return FaceDemoResult(before, after, answers)
 
