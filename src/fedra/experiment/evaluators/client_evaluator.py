@@ -21,7 +21,7 @@ from fedra.runners.base import Runner
 
 
 class ClientsJudge:
-    """Some held-out images of every person enrol it at its client, the others probe it, and so do strangers'.
+    """Some held-out images of every person enroll it at its client, the others probe it, and so do strangers'.
 
     Nothing of either is trained on. Images are embedded in this process: those of the tested clients once for a shared
     model; for a model of the client's own its enrolled images, its probes and its impostors.
@@ -40,7 +40,7 @@ class ClientsJudge:
         self.devices = draw_devices(
             known.targets,
             dict(enumerate(owned)),
-            enrol=settings.enrol,
+            enroll=settings.enroll,
             clients=settings.tested,
             impostors=settings.impostors,
             seed=seed,
