@@ -49,8 +49,8 @@ def draw_devices(
 ) -> list[Device]:
     """Which held-out images each client enrols, is probed by, and meets as impostors; all drawn by the seed.
 
-    `people` is whom each held-out image shows and `holdings` the people of each client. Of everybody `enroll` images are
-    enrolled, though one at least stays a probe; a client none of whose people has two images is not tested, nor are
+    `people` is whom each held-out image shows and `holdings` the people of each client. Of each person `enroll` images
+    are enrolled, though one at least stays a probe; a client none of whose people has two images is not tested, nor are
     others beyond `clients`, drawn. Impostors are images of the people of the other tested clients, at most `impostors`.
     """
     images = _images(people, seed)
