@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import AsIs, Examples, LocalData, Transform
+from fedra.core.batches import AsIs, Examples, InputTransform, LocalData
 from fedra.core.job import Job
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
@@ -62,7 +62,7 @@ def conv(dtype: torch.dtype = torch.float64, track: bool = True, channels: int =
 
 
 def clients(
-    shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES, transform: Transform | None = None
+    shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES, transform: InputTransform | None = None
 ) -> OwnClients:
     """Clients whose inputs lean toward their labels; the last client lacks the last class."""
     draw = torch.Generator().manual_seed(SEED)

@@ -23,7 +23,7 @@ from fedra.core.sharing import Sharing
 from fedra.core.tree import Params
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Perturb
-from fedra.parts.objective import DynamicRegulariser, ModelContrast
+from fedra.parts.objective import DynamicRegularizer, ModelContrast
 
 PLAIN = LocalTraining(batch=4, lr=0.1)
 
@@ -92,8 +92,8 @@ def test_08_control_variates_of_a_constant_gradient(epochs: int, excess: float) 
 
 def test_09_feddyn_keeps_the_mean_of_the_clients_slopes() -> None:
     history = toy.run(toy.job(fed.feddyn(alpha=0.2), data=toy.clients(sizes=(8, 8, 8))))
-    h = history.server.memory["dynamic-regulariser"]["slope"]
-    slopes = [memory["dynamic-regulariser"]["slope"] for memory in history.memory.values()]
+    h = history.server.memory["dynamic-regularizer"]["slope"]
+    slopes = [memory["dynamic-regularizer"]["slope"] for memory in history.memory.values()]
     for name, value in h.items():
         assert torch.allclose(sum(slope[name] for slope in slopes) / 3, value, rtol=0, atol=1e-14)
         assert float(value.abs().max()) > 1e-4
@@ -224,7 +224,7 @@ def test_20_the_rate_decays_by_rounds(round: int) -> None:
 
 def test_feddyn_refuses_to_divide_by_nothing() -> None:
     with pytest.raises(ConfigError, match="alpha = 0"):
-        DynamicRegulariser(0.0)
+        DynamicRegularizer(0.0)
 
 
 def test_the_model_is_told_apart_by_name_not_by_place() -> None:

@@ -19,7 +19,7 @@ from test_personal_against_naive import CASES as PERSONAL
 import toy
 from fedra import algorithms as ours
 from fedra.algorithms import ENTRIES
-from fedra.algorithms.fednova import NormalisedMean, NovaDirection
+from fedra.algorithms.fednova import NormalizedMean, NovaDirection
 from fedra.algorithms.fedntd import NotTrueDistillation
 from fedra.algorithms.fedprox import Proximal
 from fedra.algorithms.fedsol import Distillation
@@ -27,7 +27,7 @@ from fedra.algorithms.scaffold import ControlVariates
 from fedra.core.algorithm import Algorithm
 from fedra.losses import ArcFace
 from fedra.parts.combine import PlainMean
-from fedra.parts.objective import DynamicRegulariser, ModelContrast
+from fedra.parts.objective import DynamicRegularizer, ModelContrast
 
 EVERYONE = ((0, 1, 2), (0, 1, 2))
 LATECOMER = ((0, 1), (1, 2), (0, 2))
@@ -120,11 +120,11 @@ CASES = [
     sol("proximal", Proximal(0.5), lambda: Distance(0.5)),
     sol("not-true", NotTrueDistillation(), Ntd),
     sol("contrast", ModelContrast(), Contrast),
-    sol("dynamic", DynamicRegulariser(0.2), lambda: Dyn(0.2)),
+    sol("dynamic", DynamicRegularizer(0.2), lambda: Dyn(0.2)),
     sol("variates", ControlVariates(), lambda: Variates(setting=SETTING)),
     Case(
         "fedsol-nova",
-        ours.fedsol(rho=0.5, proximal=NovaDirection()).plus(NormalisedMean()),
+        ours.fedsol(rho=0.5, proximal=NovaDirection()).plus(NormalizedMean()),
         lambda: SolNova(NovaControl(True), rho=0.5),
     ),
     *(

@@ -50,7 +50,7 @@ def test_nothing_of_the_frozen_model_travels_or_is_kept() -> None:
 
 @pytest.mark.parametrize("aggregation", ["mean", "sum", "projection", "own"])
 def test_stacked_clients_of_unequal_size_agree(aggregation: str) -> None:
-    algorithm = ours.fedfs(aggregation=aggregation, ratio=2.0, regulariser="contrastive")  # type: ignore[arg-type]
+    algorithm = ours.fedfs(aggregation=aggregation, ratio=2.0, regularizer="contrastive")  # type: ignore[arg-type]
     for module in (toy.mlp(), toy.conv()):
         work = toy.job(algorithm, module)
         assert toy.distance(toy.run(work, EVERYONE, "stacked").params, toy.run(work, EVERYONE).params) < 1e-9

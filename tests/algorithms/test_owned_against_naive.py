@@ -68,7 +68,7 @@ CASES = [
     Case("fedfs", ours.fedfs(), Subject),
     Case(
         "fedfs-kl",
-        ours.fedfs(insub=0.4, ratio=2.0, label_source="frozen", within="batch", regulariser="kl"),
+        ours.fedfs(insub=0.4, ratio=2.0, label_source="frozen", within="batch", regularizer="kl"),
         lambda: Subject(share=0.4, settings={"ratio": 2.0, "label_source": "frozen", "within": "batch"}, measure="kl"),
     ),
 ]

@@ -21,7 +21,7 @@ from fedra.core.part import Term, known_parts
 from fedra.core.sharing import Sharing
 from fedra.core.tree import Params, Tree, flatten, select, unflatten
 from fedra.core.view import Server
-from fedra.parts.objective import DynamicRegulariser, ModelContrast
+from fedra.parts.objective import DynamicRegularizer, ModelContrast
 from fedra.parts.twin import Twin
 from fedra.runners import RUNNERS
 
@@ -203,7 +203,7 @@ def test_every_runner_keeps_what_is_private(runner: str, sharing: Sharing) -> No
     ]
 
 
-@pytest.mark.parametrize("term", [ControlVariates(), DynamicRegulariser(), NovaDirection()], ids=lambda term: term.name)
+@pytest.mark.parametrize("term", [ControlVariates(), DynamicRegularizer(), NovaDirection()], ids=lambda term: term.name)
 def test_private_parameters_are_not_corrected(term: Term) -> None:
     """There is no mean course of a private parameter: subtracting its own would only stop it."""
     history = toy.run(toy.job(fedavg().plus(term, Sharing(private=("head.",)))), ((0, 1, 2),) * 3)
@@ -253,7 +253,7 @@ def test_gradients_against_finite_differences(term: Term, scope: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "term", [Proximal(), ModelContrast(), ControlVariates(), DynamicRegulariser(), NovaDirection()]
+    "term", [Proximal(), ModelContrast(), ControlVariates(), DynamicRegularizer(), NovaDirection()]
 )
 def test_a_perturbed_pass_leaves_no_trace_in_the_statistics(term: Term) -> None:
     """The running statistics of a round do not depend on how far gradients are perturbed in its first step."""

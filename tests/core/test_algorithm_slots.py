@@ -7,7 +7,7 @@ import pytest
 from fedra.algorithms import fedadam, fedavg, fedlc, fednova, fedprox, fedrs, fedsam, fedsol, moon, scaffold
 from fedra.algorithms.feddecorr import Decorrelation
 from fedra.algorithms.fedlc import CalibratedCrossEntropy
-from fedra.algorithms.fednova import NormalisedMean
+from fedra.algorithms.fednova import NormalizedMean
 from fedra.algorithms.fedopt import ServerAdam, ServerSgd
 from fedra.algorithms.fedprox import Proximal
 from fedra.algorithms.fedsol import Distillation
@@ -17,7 +17,7 @@ from fedra.core.sharing import Sharing
 from fedra.errors import ConfigError
 from fedra.parts.combine import Median, PlainMean, WeightedMean
 from fedra.parts.gradient import Clip, Perturb
-from fedra.parts.objective import CrossEntropy, DynamicRegulariser, ModelContrast
+from fedra.parts.objective import CrossEntropy, DynamicRegularizer, ModelContrast
 
 
 def test_parts_go_into_their_slots() -> None:
@@ -37,8 +37,8 @@ def test_algorithms_bring_what_differs_from_fedavg() -> None:
 
 
 def test_a_plain_mean_of_another_does_not_undo_ours() -> None:
-    assert fednova().plus(fedprox()).combine == NormalisedMean()
-    assert fedprox().plus(fednova()).combine == NormalisedMean()
+    assert fednova().plus(fedprox()).combine == NormalizedMean()
+    assert fedprox().plus(fednova()).combine == NormalizedMean()
 
 
 def test_joining_twice_is_joining_once() -> None:
@@ -58,8 +58,8 @@ def test_an_objective_is_needed() -> None:
 
 
 def test_an_objective_that_sees_no_data_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"\(proximal, dynamic-regulariser\) looks at the data"):
-        Algorithm(objective=(Proximal(), DynamicRegulariser()), combine=WeightedMean())
+    with pytest.raises(ConfigError, match=r"\(proximal, dynamic-regularizer\) looks at the data"):
+        Algorithm(objective=(Proximal(), DynamicRegularizer()), combine=WeightedMean())
 
 
 def test_a_part_in_the_wrong_slot_is_refused() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import tiny
 from fedra import demo
-from fedra.demo.digits import METHODS, SETTING, compare_methods, findings
+from fedra.demo.digits_demo import METHODS, SETTING, compare_methods, findings
 from fedra.reports.sweep_table import Cell, Point
 
 QUICK = {**SETTING, "rounds": 1}

@@ -16,10 +16,10 @@ from rich.console import Console
 import tiny
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
-from fedra.demo import faces
+from fedra.demo import face_demo as faces
+from fedra.demo.demo_folder import MARK
 from fedra.demo.door import Answer
-from fedra.demo.faces import FaceDemo, FaceDemoResult, Scale, recognize_faces
-from fedra.demo.folder import MARK
+from fedra.demo.face_demo import FaceDemo, FaceDemoResult, Scale, recognize_faces
 from fedra.demo.warm_start import WEIGHTS, keep_body
 from fedra.errors import ConfigError
 from fedra.models.pretrained import read_tensors

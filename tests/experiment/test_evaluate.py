@@ -256,7 +256,7 @@ def test_a_model_with_one_answer_is_pointed_out(tmp_path: Path) -> None:
 
 
 def test_clients_enrolled_by_held_out_or_by_training_images(tmp_path: Path) -> None:
-    evaluation = {"protocol": "clients", "enrol": 2}
+    evaluation = {"protocol": "clients", "enroll": 2}
     partition = {"name": "identity", "clients": 3}
     table = tiny.table(data=PAIRED, model=MODEL, partition=partition, rounds=1, evaluation=evaluation)
     result = fedra.run(table, out=tmp_path / "run")

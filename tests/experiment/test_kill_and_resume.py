@@ -19,6 +19,7 @@ import fedra
 import tiny
 from fedra.errors import RunError
 from fedra.experiment import run as experiment
+from fedra.experiment.execution import Interrupted
 from fedra.experiment.interrupt import Interruption
 from tiny import call, mistake
 
@@ -149,7 +150,7 @@ def test_an_interruption_anywhere_keeps_the_round(
         return real(*words)
 
     monkeypatch.setattr(owner, name, signalled)
-    with pytest.raises(experiment.Interrupted, match=r"interrupted after round \d; continue with: fedra run --resume"):
+    with pytest.raises(Interrupted, match=r"interrupted after round \d; continue with: fedra run --resume"):
         fedra.run(CONFIG, out=tmp_path)
     monkeypatch.undo()
     done = json.loads((tmp_path / "checkpoint" / "manifest.json").read_text())["round"]

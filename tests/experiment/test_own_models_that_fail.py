@@ -138,7 +138,7 @@ def test_nothing_to_fine_tune_is_told_before_the_rounds() -> None:
     "algorithm",
     [
         {"name": "fedavg", "plus": [{"name": "fine-tune", "lr": 1e38}]},
-        {"name": "knn-per", "plus": [{"name": "nearest-neighbours", "epochs": 1, "lr": 1e38}]},
+        {"name": "knn-per", "plus": [{"name": "nearest-neighbors", "epochs": 1, "lr": 1e38}]},
         {"name": "ditto", "strength": 1e6},
     ],
     ids=lambda table: table["name"],

@@ -189,7 +189,7 @@ def test_baselines_in_the_same_protocol(algorithm: dict[str, Any]) -> None:
 
 
 def test_settings_bound_the_test() -> None:
-    judge = judge_of(config(evaluation={"protocol": "clients", "tested": 3, "impostors": 2, "enrol": 1}))
+    judge = judge_of(config(evaluation={"protocol": "clients", "tested": 3, "impostors": 2, "enroll": 1}))
     assert [(len(d.enrolled), len(d.probes), len(d.impostors)) for d in judge.devices] == [(1, 3, 2)] * 3
     everybody = read(config(evaluation={"protocol": "clients", "tested": 0, "impostors": 0}))
     again = read(tomllib.loads(write(everybody))).evaluation

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedra.algorithms import fedavg
-from fedra.algorithms.fednova import NormalisedMean
+from fedra.algorithms.fednova import NormalizedMean
 from fedra.core.model import Weights
 from fedra.core.part import Combine
 from fedra.core.round import init_server, server_update
@@ -17,7 +17,7 @@ from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
 from fedra.parts.combine import Median, PlainMean, TrimmedMean, WeightedMean
 
-RULES = [WeightedMean(), PlainMean(), NormalisedMean(), Median(), TrimmedMean(0.25)]
+RULES = [WeightedMean(), PlainMean(), NormalizedMean(), Median(), TrimmedMean(0.25)]
 
 
 def upload(value: float, examples: int = 1, steps: float = 1.0, batches: int = 0) -> Upload:
@@ -44,7 +44,7 @@ def combined(rule: Combine, *uploads: Upload) -> Weights:
     [
         (WeightedMean(), (1 * 1 + 3 * 2 + 4 * 9) / 8),
         (PlainMean(), 4.0),
-        (NormalisedMean(), (1 * 5 + 3 * 2 + 4 * 1) / 8 * (1 * 1 / 5 + 3 * 2 / 2 + 4 * 9 / 1) / 8),
+        (NormalizedMean(), (1 * 5 + 3 * 2 + 4 * 1) / 8 * (1 * 1 / 5 + 3 * 2 / 2 + 4 * 9 / 1) / 8),
         (Median(), 2.0),
         (TrimmedMean(0.34), 2.0),
         (TrimmedMean(0.1), 4.0),
@@ -59,7 +59,7 @@ def test_an_even_number_has_two_middles() -> None:
     assert float(combined(Median(), *map(upload, (1, 2, 4, 100))).params["w"]) == 3.0
 
 
-@pytest.mark.parametrize("rule", [WeightedMean(), PlainMean(), NormalisedMean()])
+@pytest.mark.parametrize("rule", [WeightedMean(), PlainMean(), NormalizedMean()])
 def test_statistics_are_averaged_by_size_and_counters_take_the_largest(rule: Combine) -> None:
     found = combined(rule, upload(1, 1, batches=4), upload(2, 3, batches=7), upload(3, 4, batches=5)).buffers
     assert float(found["body.mean"]) == pytest.approx(10 * (1 * 1 + 3 * 2 + 4 * 3) / 8)

@@ -24,18 +24,6 @@ def test_every_shared_part_kind_and_capability_is_exported() -> None:
     assert {kind.__name__ for kind in wanted} <= set(fedra.parts.__all__)
 
 
-def test_no_class_has_the_name_of_another() -> None:
-    homes: dict[str, set[str]] = {}
-    for package in ("fedra.core", "fedra.parts", "fedra.algorithms", "fedra.runners"):
-        root = importlib.import_module(package)
-        for module in pkgutil.iter_modules(root.__path__, f"{package}."):
-            for name, value in vars(importlib.import_module(module.name)).items():
-                if isinstance(value, type) and value.__module__.startswith("fedra.") and not name.startswith("_"):
-                    homes.setdefault(value.__name__, set()).add(value.__module__)
-    private = {"Worker"}  # of processes and of Ray, which no user meets
-    assert {name: where for name, where in homes.items() if len(where) > 1 and name not in private} == {}
-
-
 def test_a_part_used_by_one_algorithm_lives_in_its_file() -> None:
     for name, part in known_parts().items():
         if part.__module__.startswith("fedra.algorithms."):

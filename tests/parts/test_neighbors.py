@@ -10,7 +10,7 @@ from torch import Tensor
 
 import toy
 from fedra.algorithms import knn_per
-from fedra.algorithms.knn_per import NearestNeighbours
+from fedra.algorithms.knn_per import NearestNeighbors
 from fedra.core.batches import Examples
 from fedra.core.model import Model
 from fedra.errors import ConfigError
@@ -30,7 +30,7 @@ def test_the_neighbours_say_what_a_loop_says(k: int, scale: float) -> None:
     draw = torch.Generator().manual_seed(0)
     known, queries = (torch.randn(n, 6, generator=draw, dtype=torch.float64) for n in (20, 7))
     labels = torch.randint(toy.CLASSES, (20,), generator=draw)
-    found = NearestNeighbours(k=k, scale=scale).probabilities(queries, known, labels, toy.CLASSES)
+    found = NearestNeighbors(k=k, scale=scale).probabilities(queries, known, labels, toy.CLASSES)
     wanted = torch.tensor([brute(query, known, labels, k, scale) for query in queries], dtype=torch.float64)
     assert torch.allclose(found, wanted, rtol=0, atol=1e-9)
 
@@ -38,7 +38,7 @@ def test_the_neighbours_say_what_a_loop_says(k: int, scale: float) -> None:
 def test_far_neighbours_still_share_one() -> None:
     """Weights that would all be zero in floating point keep their ratios."""
     known = torch.tensor([[1e3, 0.0], [1e3, 1.0]])
-    found = NearestNeighbours(k=2).probabilities(torch.zeros(1, 2), known, torch.tensor([0, 3]), toy.CLASSES)
+    found = NearestNeighbors(k=2).probabilities(torch.zeros(1, 2), known, torch.tensor([0, 3]), toy.CLASSES)
     assert torch.allclose(found.sum(dim=1), torch.ones(1))
     assert found[0, 0] > found[0, 3] > 0
 
@@ -46,7 +46,7 @@ def test_far_neighbours_still_share_one() -> None:
 @pytest.mark.parametrize("mix", ["softmax", "logits"])
 def test_the_mixture_and_its_grid(mix: str) -> None:
     model, local = Model(toy.mlp()), toy.clients()[0]
-    part = NearestNeighbours(k=3, share=0.3, grid=(0.0, 1.0), mix=mix)  # type: ignore[arg-type]
+    part = NearestNeighbors(k=3, share=0.3, grid=(0.0, 1.0), mix=mix)  # type: ignore[arg-type]
     inputs = toy.clients()[1].inputs
     weights = model.weights()
     said = part.answers(model, weights, local, torch.Generator())(inputs)
@@ -64,13 +64,13 @@ def test_capacity_draws_some_of_the_clients_examples() -> None:
     model, weights = Model(toy.mlp()), Model(toy.mlp()).weights()
     local = Examples(torch.randn(40, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
                      torch.arange(40) % toy.CLASSES)  # fmt: skip
-    part = NearestNeighbours(k=1, share=1.0, capacity=6)
+    part = NearestNeighbors(k=1, share=1.0, capacity=6)
 
     def known(seed: int) -> Tensor:
         said = part.answers(model, weights, local, torch.Generator().manual_seed(seed))(local.inputs)[""]
         return (said.argmax(dim=1) == local.targets).nonzero().flatten()
 
-    full = NearestNeighbours(k=1, share=1.0).answers(model, weights, local, torch.Generator())(local.inputs)[""]
+    full = NearestNeighbors(k=1, share=1.0).answers(model, weights, local, torch.Generator())(local.inputs)[""]
     assert torch.equal(full.argmax(dim=1), local.targets)  # everybody is their own nearest
     assert 6 <= len(known(0)) < 40
     assert torch.equal(known(0), known(0))
@@ -80,5 +80,5 @@ def test_capacity_draws_some_of_the_clients_examples() -> None:
 def test_settings_are_checked() -> None:
     assert knn_per(epochs=(0, 5)).personalize.stages == (0, 5)  # type: ignore[union-attr]
     for wrong in ({"k": 0}, {"share": 1.1}, {"capacity": 0}, {"grid": (2.0,)}, {"epochs": -1}, {"epochs": ()}):
-        with pytest.raises(ConfigError, match="nearest-neighbours"):
+        with pytest.raises(ConfigError, match="nearest-neighbors"):
             knn_per(**wrong)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ def test_hinge_is_still_below_its_threshold_and_mines_the_nearest() -> None:
     for a in range(CLASSES):
         best = int(likeness[a].argmax())
         kept[a, best] = 2 * max(float(likeness[a, best]) - 0.1, 0.0)
-    expected = spread.through_normalisation(kept @ unit + kept.T @ unit, rows)
+    expected = spread.through_normalization(kept @ unit + kept.T @ unit, rows)
     assert torch.allclose(Hinge(0.1, nearest=1).gradient(rows, owners, drawn(), None), expected, rtol=0, atol=1e-12)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
-from fedra.parts.objective import DynamicRegulariser
+from fedra.parts.objective import DynamicRegularizer
 from fedra.registry import Positive
 
 
 def feddyn(*, alpha: Positive = 0.1) -> Algorithm:
     """Adds the dynamic regulariser to the local objective and its correction to the server."""
-    return fedavg().plus(DynamicRegulariser(alpha))
+    return fedavg().plus(DynamicRegularizer(alpha))

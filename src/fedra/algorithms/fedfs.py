@@ -176,8 +176,8 @@ def fedfs(
     temperature: Positive = 0.1,
     emphasis: Emphasis | None = None,
     within: Within = "subject",
-    regulariser: Measure = "cosine",
-    regulariser_temperature: Positive = 0.5,
+    regularizer: Measure = "cosine",
+    regularizer_temperature: Positive = 0.5,
 ) -> Algorithm:
     """Likens a person's images to a frozen model's view of them, near the global model; each client keeps its own.
 
@@ -186,5 +186,5 @@ def fedfs(
     receives more of it than the rows of its own people.
     """
     labels = IntraSubject(insub, ratio, aggregation, label_source, label_temperature, temperature, emphasis, within)
-    tie = FeatureTie(round(1 - insub, 12), regulariser, regulariser_temperature)
+    tie = FeatureTie(round(1 - insub, 12), regularizer, regularizer_temperature)
     return fedavg().plus(Sharing(owned=("head.",), frozen=("head.",)), labels, tie, KeepLast())

@@ -22,7 +22,7 @@ from fedra.parts.objective import ControlTerm
 
 
 @dataclass(frozen=True)
-class NormalisedMean(RunningMean, CountsSteps):
+class NormalizedMean(RunningMean, CountsSteps):
     """FedNova's mean: each change divided by its effective number of steps, then stretched by their mean.
 
     a_k is the effective number of local steps (momentum counted in) and p_k = n_k / sum n
@@ -81,5 +81,5 @@ def fednova(*, control: Literal["off", "official", "correct"] = "off") -> Algori
     `control` adds the control variate of the public code: "official" as it runs (D stays zero), "correct" as it was
     meant.
     """
-    algorithm = fedavg().plus(NormalisedMean())
+    algorithm = fedavg().plus(NormalizedMean())
     return algorithm if control == "off" else algorithm.plus(NovaDirection(refresh=control == "correct"))

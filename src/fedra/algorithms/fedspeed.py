@@ -9,10 +9,10 @@ from __future__ import annotations
 from fedra.algorithms.fedavg import fedavg
 from fedra.core.algorithm import Algorithm
 from fedra.parts.gradient import AlsoDescend, Perturb
-from fedra.parts.objective import DynamicRegulariser
+from fedra.parts.objective import DynamicRegularizer
 from fedra.registry import Positive, Strength
 
 
 def fedspeed(*, rho: Strength = 0.1, alpha: Positive = 0.1) -> Algorithm:
     """Takes the loss's gradient at w + rho g / ||g|| and adds the dynamic regulariser's gradient at w."""
-    return fedavg().plus(AlsoDescend(DynamicRegulariser(alpha)), Perturb(rho))
+    return fedavg().plus(AlsoDescend(DynamicRegularizer(alpha)), Perturb(rho))

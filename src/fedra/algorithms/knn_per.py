@@ -29,7 +29,7 @@ Stages = Epochs | Annotated[tuple[Epochs, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
-class NearestNeighbours(FineTune):
+class NearestNeighbors(FineTune):
     """Mixes the model's answer with that of the client's nearest training examples (kNN-Per, Marfoq et al., ICML 2022).
 
     A client keeps the features f of its examples, or of `capacity` of them drawn at random, under its own model: the
@@ -91,5 +91,5 @@ def knn_per(
     The paper tunes `share` (its lambda) and does not fine-tune: `grid` tests more shares at once. FedSoL's table 5
     fine-tunes for `epochs` first, with k = 5, share 0.5 and a capacity of 500; its code mixes raw logits.
     """
-    own = NearestNeighbours(epochs, k=k, share=share, grid=grid, capacity=capacity, scale=scale, mix=mix)
+    own = NearestNeighbors(epochs, k=k, share=share, grid=grid, capacity=capacity, scale=scale, mix=mix)
     return fedavg().plus(own)

@@ -167,7 +167,7 @@ class EvaluationSection(Section):
         "apart in ten folds, 'clients' lets every client recognise its own people among strangers; 'auto' verifies "
         "where the data set pairs people who are not trained on",
     )
-    enrol: int = Field(2, ge=1, description="'clients': held-out images of a person that enrol it; others are probes")
+    enroll: int = Field(2, ge=1, description="'clients': held-out images of a person that enroll it; others are probes")
     tested: int | None = Field(200, ge=2, description="'clients': how many clients are tested, drawn; 0 for all")
     impostors: int | None = Field(
         100, ge=1, description="'clients': images of other clients' people that a client meets, drawn; 0 for all"

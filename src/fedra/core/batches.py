@@ -25,7 +25,7 @@ KEPT = 2**27
 """Bytes of ready evaluation batches that a process keeps for the next evaluation: CIFAR-10's test set fits."""
 
 
-class Transform(Protocol):
+class InputTransform(Protocol):
     """How raw inputs become what the model sees."""
 
     @property
@@ -61,7 +61,7 @@ class Examples:
 
     inputs: Tensor
     targets: Tensor
-    transform: Transform = field(default_factory=AsIs)
+    transform: InputTransform = field(default_factory=AsIs)
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -105,6 +105,16 @@ class Term(Part, abstract=True):
         """The mean loss on the batch (of a closed-form term: its value at `params`)."""
         raise TypeError(f"{type(self).__name__} must define loss")
 
+    def scalar_loss(self, output: Output, params: Params, view: View) -> Tensor:
+        """The loss, or a sentence about one that is not a number."""
+        loss = self.loss(output, params, view)
+        if isinstance(loss, Tensor) and not loss.dim():
+            return loss
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ConfigError(
+            f"loss of the part '{self.name}' must return one number, got {got}: take means by view.batch.mean"
+        )
+
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
         """Add this term's gradient to `gradient`, in place and for the names it holds."""
         raise TypeError(f"{type(self).__name__} is not a closed-form term")

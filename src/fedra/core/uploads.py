@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,37 +28,19 @@ class Uploads:
     steps: Sequence[int]
     effective_steps: Sequence[float]
     extras: Tree
-    figures: Mapping[str, Sequence[float]]
+    figures: dict[str, list[float]]
     broken_step: Sequence[int | None]
 
     @classmethod
     def of(cls, upload: Upload) -> Uploads:
         """A stack of one."""
-        return cls(
-            delta=tree.each(upload.delta, alone),
-            buffers=tree.each(upload.buffers, alone),
-            examples=[upload.examples],
-            steps=[upload.steps],
-            effective_steps=[upload.effective_steps],
-            extras=tree.each(upload.extras, alone),
-            figures={name: [value] for name, value in upload.figures.items()},
-            broken_step=[upload.broken_step],
-        )
+        return cls(**_each(upload, lambda value: alone(value) if isinstance(value, Tensor) else [value]))
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, place: int) -> Upload:
-        return Upload(
-            delta=tree.each(self.delta, lambda value: value[place]),
-            buffers=tree.each(self.buffers, lambda value: value[place]),
-            examples=self.examples[place],
-            steps=self.steps[place],
-            effective_steps=self.effective_steps[place],
-            extras=tree.each(self.extras, lambda value: value[place]),
-            figures={name: values[place] for name, values in self.figures.items()},
-            broken_step=self.broken_step[place],
-        )
+        return Upload(**_each(self, lambda values: values[place]))
 
     def __iter__(self) -> Iterator[Upload]:
         return (self[place] for place in range(len(self)))
@@ -67,19 +50,8 @@ class Uploads:
         if list(places) == list(range(len(self))):
             return self
         rows = torch.tensor(places, dtype=torch.long)
-
-        def chosen(value: Tensor) -> Tensor:
-            return value[rows.to(value.device)]
-
         return Uploads(
-            delta=tree.each(self.delta, chosen),
-            buffers=tree.each(self.buffers, chosen),
-            examples=[self.examples[place] for place in places],
-            steps=[self.steps[place] for place in places],
-            effective_steps=[self.effective_steps[place] for place in places],
-            extras=tree.each(self.extras, chosen),
-            figures={name: [values[place] for place in places] for name, values in self.figures.items()},
-            broken_step=[self.broken_step[place] for place in places],
+            **_each(self, lambda v: v[rows.to(v.device)] if isinstance(v, Tensor) else [v[place] for place in places])
         )
 
     @cached_property
@@ -99,6 +71,12 @@ class Uploads:
     def bytes_each(self) -> int:
         """The bytes that one of them would take on the wire."""
         return sum(map(tree.size_in_bytes, (self.delta, self.buffers, self.extras))) // len(self)
+
+
+def _each(record: Upload | Uploads, function: Callable[[Any], Any]) -> dict[str, Any]:
+    """The function of every value of a record, tensor by tensor and figure by figure, by the record's fields."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {n: tree.each(v, function) if isinstance(v, dict) else function(v) for n, v in values.items()}
 
 
 def alone(value: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -204,7 +204,7 @@ class View:
     def _losses(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
         """The value of every term."""
         output = self._output(params, head_only)
-        return torch.stack([_scalar(term, term.loss(output, params, self)) for term in terms])
+        return torch.stack([term.scalar_loss(output, params, self) for term in terms])
 
     def _record(self, terms: Sequence[Term], losses: Tensor) -> None:
         """The training loss, and each term's share of it: what is no number counts as infinite, so that a mean shows
@@ -238,17 +238,6 @@ class View:
             # perturbed passes leave no trace in the buffers.
             self.trace.buffers = buffers
         return Output(features, logits)
-
-
-def _scalar(term: Term, loss: Any) -> Tensor:
-    """A term's loss, or a sentence about a loss that is no number."""
-    if not isinstance(loss, Tensor) or loss.dim():
-        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise ConfigError(
-            f"loss of the part '{term.name}' must return one number, a tensor of shape (), got {got}: take the mean of "
-            "a value for each example by view.batch.mean"
-        )
-    return loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedra.core.batches import Examples, Transform
+from fedra.core.batches import Examples, InputTransform
 from fedra.core.ownership import Owners
 
 
@@ -46,7 +46,9 @@ class PooledClients:
     rows: Sequence[Tensor]
 
     @classmethod
-    def split(cls, inputs: Tensor, targets: Tensor, transform: Transform, parts: Sequence[np.ndarray]) -> PooledClients:
+    def split(
+        cls, inputs: Tensor, targets: Tensor, transform: InputTransform, parts: Sequence[np.ndarray]
+    ) -> PooledClients:
         """A pool divided by a partition."""
         return cls(Examples(inputs, targets, transform), Rows(parts))
 

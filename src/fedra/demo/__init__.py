@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fedra.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedra.demo.digits import compare_methods
-    from fedra.demo.faces import recognize_faces
+    from fedra.demo.digits_demo import compare_methods
+    from fedra.demo.face_demo import recognize_faces
 
 __all__ = ["compare_methods", "recognize_faces"]
 
-_HOMES = {"compare_methods": "fedra.demo.digits", "recognize_faces": "fedra.demo.faces"}
+_HOMES = {"compare_methods": "fedra.demo.digits_demo", "recognize_faces": "fedra.demo.face_demo"}
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -16,8 +16,7 @@ from fedra.config.mode import is_centralized
 from fedra.config.names import build_algorithm, build_schedule, with_defaults
 from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
-from fedra.core.batches import Examples
-from fedra.core.batches import Transform as Preparing
+from fedra.core.batches import Examples, InputTransform
 from fedra.core.compiling import refuse_without_compiler
 from fedra.core.data_rule import Public
 from fedra.core.device import build_device
@@ -60,7 +59,7 @@ class Ingredients:
     module: nn.Module
     clients: PooledClients | OwnClients
     dataset: Dataset
-    transform: Preparing
+    transform: InputTransform
     device: torch.device
     precision: Precision | None
     public: Public | None = None
@@ -172,7 +171,7 @@ def build_judge(
     config: Config,
     protocol: sections.Protocol,
     dataset: Dataset,
-    transform: Preparing,
+    transform: InputTransform,
     clients: PooledClients | OwnClients,
     measures: Measures,
 ) -> Judge:

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
-from fedra.core.batches import AsIs, Examples
-from fedra.core.batches import Transform as Preparing
+from fedra.core.batches import AsIs, Examples, InputTransform
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError
 
@@ -103,7 +102,7 @@ def _from_pair(source: tuple[Any, ...] | list[Any], where: str) -> Examples:
         raise ConfigError(
             f"{where} must be a pair (inputs, targets) or a triple with a transform, got {len(source)} things"
         )
-    transform: Preparing = Function(source[2]) if len(source) == 3 else AsIs()
+    transform: InputTransform = Function(source[2]) if len(source) == 3 else AsIs()
     inputs, targets = (torch.as_tensor(values) for values in source[:2])
     if len(inputs) != len(targets) or not len(targets):
         raise ConfigError(

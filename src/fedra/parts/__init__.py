@@ -36,7 +36,7 @@ from fedra.core.view import Batch, Client, Local, Population, Server, Upload, Vi
 from fedra.parts.combine import Median, PlainMean, RunningMean, TrimmedMean, WeightedMean
 from fedra.parts.gradient import Accumulate, AlsoDescend, Clip, FixedRadius, Perturb, Radius
 from fedra.parts.margin import HeadMargin, MarginSoftmax, PositiveHinge
-from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegulariser, ModelContrast, kl_divergence
+from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegularizer, ModelContrast, kl_divergence
 from fedra.parts.personalize import FineTune, KeepPrivate
 from fedra.parts.spread import CrossClientSoftmax, Hinge, Penalty, SpreadOut
 from fedra.parts.start import MeanRows, class_means
@@ -60,7 +60,7 @@ __all__ = [
     "CrossClientSoftmax",
     "CrossEntropy",
     "DataRule",
-    "DynamicRegulariser",
+    "DynamicRegularizer",
     "Examples",
     "FineTune",
     "FixedRadius",

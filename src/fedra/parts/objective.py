@@ -102,7 +102,7 @@ class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, 
 
 
 @dataclass(frozen=True)
-class DynamicRegulariser(Term, ClientState, ServerState, CollectsUploads):
+class DynamicRegularizer(Term, ClientState, ServerState, CollectsUploads):
     """A linear term that each client learns, and a quadratic one; the server corrects the mean by h / alpha.
 
     The correction follows any combine rule: it moves the server's parameters and averages nothing itself.

@@ -86,7 +86,7 @@ class CrossClientSoftmax(Penalty):
             if self.self_term and self.margin is None:
                 total.index_add_(0, block.anchors, (positive / normaliser - 1)[:, None] * anchors)
         if self.margin is not None:
-            total = through_normalisation(total, rows)
+            total = through_normalization(total, rows)
         return total / len(rows) if self.reduction == "mean" else total
 
     @property
@@ -149,7 +149,7 @@ class Hinge(Penalty):
             excess = likeness.sub_(self.threshold).relu_().mul_(2.0)
             total.index_add_(0, block.anchors, excess @ others)
             _add_push(total, block, excess, anchors)
-        total = through_normalisation(total, rows)
+        total = through_normalization(total, rows)
         return total / max(pairs, 1) if self.reduction == "mean" else total
 
 
@@ -158,14 +158,14 @@ class SpreadOut(ServerRule, ServerState):
     """The server's gradient steps on the class embeddings after every round: W <- W - strength lr grad penalty(W).
 
     `sample` draws that many rows as negatives for each block where all would be too many; `active_only` leaves out
-    rows that no client of the round returned; `renormalise` gives every row length one after the step.
+    rows that no client of the round returned; `renormalize` gives every row length one after the step.
     """
 
     penalty: Penalty = field(default_factory=CrossClientSoftmax)
     strength: Strength = 20.0
     lr: Positive = 0.1
     steps: Annotated[int, Field(ge=1)] = 1
-    renormalise: bool = False
+    renormalize: bool = False
     active_only: bool = False
     sample: Annotated[int, Field(ge=1)] | None = None
     rows: str = "head.weight"
@@ -194,7 +194,7 @@ class SpreadOut(ServerRule, ServerState):
         draw = generator(population.seed, self.name, int(done))
         for _ in range(self.steps):
             rows = rows - self.strength * self.lr * self.penalty.gradient(rows, owners, draw, self.sample)
-        rows = F.normalize(rows, dim=1) if self.renormalise else rows
+        rows = F.normalize(rows, dim=1) if self.renormalize else rows
         if self.active_only:
             rows = server.weights.params[self.rows].index_copy(0, moved, rows)
         result = server.with_params({**server.weights.params, self.rows: rows})
@@ -222,7 +222,7 @@ def _add_push(total: Tensor, block: Block, strengths: Tensor, anchors: Tensor) -
         total.index_add_(0, block.columns, strengths.T @ anchors)
 
 
-def through_normalisation(gradient: Tensor, rows: Tensor) -> Tensor:
+def through_normalization(gradient: Tensor, rows: Tensor) -> Tensor:
     """A gradient at unit vectors as one at the rows themselves: (I - u u^T) g / ||W||."""
     lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-12)
     unit = rows / lengths

@@ -41,7 +41,7 @@ QUIET = {
 """What Ray reads from the environment, unless the user has set it: nothing is reported to anybody."""
 
 
-class Worker:
+class RayWorker:
     """An actor of Ray's: fetches the job once, does one task after the other."""
 
     def __init__(self, threads: int, path: list[str]) -> None:
@@ -72,7 +72,7 @@ class RayRunner:
             count = _workers(self._ray.cluster_resources(), workers, threads, gpus)
             self._data = self._put(job)
             limits = {"max_restarts": -1, "max_task_retries": PATIENCE - 1}
-            hire = self._ray.remote(num_cpus=threads, num_gpus=gpus, **limits)(Worker)
+            hire = self._ray.remote(num_cpus=threads, num_gpus=gpus, **limits)(RayWorker)
             path = [os.path.abspath(place) for place in sys.path]
             self._workers = [hire.remote(threads, path) for _ in range(count)]
         except BaseException:

@@ -17,7 +17,7 @@ SEVERAL = {0: torch.tensor([0, 3]), 1: torch.tensor([1, 2]), 2: torch.tensor([4,
 
 
 def drawn(holdings: dict[int, Tensor], **settings: int | None) -> list[Device]:
-    wanted: dict[str, int | None] = {"enrol": 2, "clients": None, "impostors": None, "seed": 3, **settings}
+    wanted: dict[str, int | None] = {"enroll": 2, "clients": None, "impostors": None, "seed": 3, **settings}
     return draw_devices(PEOPLE, holdings, **wanted)  # type: ignore[arg-type]
 
 
@@ -115,10 +115,10 @@ def test_an_equal_score_of_another_person_is_a_miss() -> None:
 def test_mistakes_are_told() -> None:
     with pytest.raises(DataError, match=r"1 clients have two held-out images of a person.*raise data.test_fraction"):
         draw_devices(torch.tensor([0, 0, 1]), {0: torch.tensor([0]), 1: torch.tensor([1])},
-                     enrol=1, clients=None, impostors=None, seed=0)  # fmt: skip
+                     enroll=1, clients=None, impostors=None, seed=0)  # fmt: skip
     with pytest.raises(DataError, match=r"client 0 meets nobody but its own people"):
         draw_devices(torch.tensor([0, 0]), {0: torch.tensor([0]), 1: torch.tensor([0])},
-                     enrol=1, clients=None, impostors=None, seed=0)  # fmt: skip
+                     enroll=1, clients=None, impostors=None, seed=0)  # fmt: skip
     device = drawn(ONE_EACH)[0]
     with pytest.raises(DataError, match=r"the embeddings of a client: row 0 holds NaN"):
         search(device, PEOPLE, torch.full((len(device.rows), 4), torch.nan))

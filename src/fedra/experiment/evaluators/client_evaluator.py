@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedra.config.schema import EvaluationSection
-from fedra.core.batches import Examples, Transform
+from fedra.core.batches import Examples, InputTransform
 from fedra.core.evaluate import embed
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
@@ -21,21 +21,26 @@ from fedra.runners.base import Runner
 
 
 class ClientsJudge:
-    """Some held-out images of every person enrol it at its client, the others probe it, and so do strangers'.
+    """Some held-out images of every person enroll it at its client, the others probe it, and so do strangers'.
 
     Nothing of either is trained on. Images are embedded in this process: those of the tested clients once for a shared
     model; for a model of the client's own its enrolled images, its probes and its impostors.
     """
 
     def __init__(
-        self, dataset: Dataset, transform: Transform, owned: Sequence[Tensor], settings: EvaluationSection, seed: int
+        self,
+        dataset: Dataset,
+        transform: InputTransform,
+        owned: Sequence[Tensor],
+        settings: EvaluationSection,
+        seed: int,
     ) -> None:
         known = dataset.known_test
         self.fpir = settings.fpir
         self.devices = draw_devices(
             known.targets,
             dict(enumerate(owned)),
-            enrol=settings.enrol,
+            enroll=settings.enroll,
             clients=settings.tested,
             impostors=settings.impostors,
             seed=seed,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedra.config.schema import Protocol
-from fedra.core.batches import Examples, Transform
+from fedra.core.batches import Examples, InputTransform
 from fedra.core.evaluate import Counts, embed
 from fedra.core.job import Job
 from fedra.core.model import Weights
@@ -84,7 +84,7 @@ classification = Classification()
 class VerificationJudge:
     """Ten-fold accuracy and AUROC on a data set's pairs, whose images are embedded in this process, not mirrored."""
 
-    def __init__(self, dataset: Dataset, transform: Transform) -> None:
+    def __init__(self, dataset: Dataset, transform: InputTransform) -> None:
         assert dataset.pairs is not None, "the data set has no pairs"
         pairs = dataset.pairs
         rows, places = torch.unique(torch.stack([pairs.first, pairs.second]), return_inverse=True)

@@ -161,7 +161,7 @@ def _enrolled(faces: FaceSet) -> tuple[Tensor, Tensor]:
     rows = torch.arange(len(place))
     first = torch.full((len(counts),), len(place)).scatter_reduce(0, place, rows, "amin")[counts > 1]
     if not len(first):
-        raise DataError(f"nobody in '{faces.name}' has two images: identification needs one to enrol and one to probe")
+        raise DataError(f"nobody in '{faces.name}' has two images: identification needs one to enroll and one to probe")
     later = rows[(counts[place] > 1) & ~torch.isin(rows, first)]
     return first, later
 

@@ -1,4 +1,4 @@
-"""Every client as a recogniser of its own people: some held-out images enrol them, the others are probes.
+"""Every client as a recogniser of its own people: some held-out images enroll them, the others are probes.
 
 A client knows one person (or several) and meets strangers, who are the other clients' people. Whoever embeds, the
 client's own model or a shared one, embeds the client's enrolled images, its probes and its impostors alike.
@@ -42,26 +42,26 @@ def draw_devices(
     people: Tensor,
     holdings: Mapping[int, Tensor],
     *,
-    enrol: int,
+    enroll: int,
     clients: int | None,
     impostors: int | None,
     seed: int,
 ) -> list[Device]:
     """Which held-out images each client enrols, is probed by, and meets as impostors; all drawn by the seed.
 
-    `people` is whom each held-out image shows and `holdings` the people of each client. Of everybody `enrol` images are
-    enrolled, though one at least stays a probe; a client none of whose people has two images is not tested, nor are
+    `people` is whom each held-out image shows and `holdings` the people of each client. Of each person `enroll` images
+    are enrolled, though one at least stays a probe; a client none of whose people has two images is not tested, nor are
     others beyond `clients`, drawn. Impostors are images of the people of the other tested clients, at most `impostors`.
     """
     images = _images(people, seed)
     split = {
-        client: _enrolled([images[one] for one in own.tolist() if one in images], enrol)
+        client: _enrolled([images[one] for one in own.tolist() if one in images], enroll)
         for client, own in holdings.items()
     }
     able = [client for client, (enrolled, _) in split.items() if len(enrolled)]
     if len(able) < 2:
         raise DataError(
-            f"{len(able)} clients have two held-out images of a person, one to enrol and one to probe: a test among "
+            f"{len(able)} clients have two held-out images of a person, one to enroll and one to probe: a test among "
             "clients needs two such clients, so raise data.test_fraction"
         )
     drawn = np.random.default_rng(key(seed, "tested clients")).permutation(len(able))[:clients]
@@ -85,13 +85,13 @@ def _images(people: Tensor, seed: int) -> dict[int, Tensor]:
     return dict(zip(numbers.tolist(), torch.split(order, counts.tolist()), strict=True))
 
 
-def _enrolled(images: Sequence[Tensor], enrol: int) -> tuple[Tensor, Tensor]:
+def _enrolled(images: Sequence[Tensor], enroll: int) -> tuple[Tensor, Tensor]:
     """The enrolled rows and the probes of a client's people, those with one image left out."""
     nothing = torch.empty(0, dtype=torch.int64)
     enrolled, probes = [nothing], [nothing]
     for rows in images:
         if len(rows) > 1:
-            cut = min(enrol, len(rows) - 1)
+            cut = min(enroll, len(rows) - 1)
             enrolled.append(rows[:cut].sort().values)
             probes.append(rows[cut:].sort().values)
     return torch.cat(enrolled), torch.cat(probes)

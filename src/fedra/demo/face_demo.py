@@ -16,8 +16,8 @@ from rich.text import Text
 from fedra.console import tell
 from fedra.core.random import key
 from fedra.data import Transform
+from fedra.demo.demo_folder import make_anew
 from fedra.demo.door import Answer, ask, door_table
-from fedra.demo.folder import make_anew
 from fedra.demo.warm_start import EMBEDDING, NETWORK, SIDE, WEIGHTS
 from fedra.evaluation.results import ProtocolResult
 from fedra.experiment.evaluate_model import evaluate_on

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from fedra.console import tell
-from fedra.demo.folder import make_anew
+from fedra.demo.demo_folder import make_anew
 from fedra.experiment.sweep import sweep
 from fedra.reports.sweep_table import Cell, Point
 from fedra.runners.base import threads
