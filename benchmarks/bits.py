@@ -23,16 +23,16 @@ from typing import Any
 Table = dict[str, Any]
 
 SPELLINGS = {
-    "centralized": "centralised",
-    "personalize": "personalise",
-    "personalized": "personalised",
-    "renormalize": "renormalise",
-    "normalized": "normalised",
-    "regularizer": "regulariser",
-    "regularizer_temperature": "regulariser_temperature",
-    "nearest-neighbors": "nearest-neighbours",
-    "normalized-mean": "normalised-mean",
-    "enroll": "enrol",
+    "centralized": "centralized",
+    "personalize": "personalize",
+    "personalized": "personalized",
+    "renormalize": "renormalize",
+    "normalized": "normalized",
+    "regularizer": "regularizer",
+    "regularizer_temperature": "regularizer_temperature",
+    "nearest-neighbors": "nearest-neighbors",
+    "normalized-mean": "normalized-mean",
+    "enroll": "enroll",
 }
 """New names in configurations and figures, and what they were before: a case is written with the new ones."""
 

@@ -1,6 +1,6 @@
 """How time and memory grow with the number of clients, at a fixed cohort of 10.
 
-A pool of 60,000 grey images of 28 x 28 bytes, in which 10 to 10,000 clients hold 60 rows each, so that a round is
+A pool of 60,000 gray images of 28 x 28 bytes, in which 10 to 10,000 clients hold 60 rows each, so that a round is
 the same work whatever their number. Each size runs in a process of its own; the sizes take turns.
 
 The yardstick of memory is what no simulation can do without: the data once, and for each worker a process that has

@@ -65,7 +65,7 @@ CONFIG_MISTAKES = {
     "rounds": "the override 'rounds' is not of the form key.sub=value",
     "=3": "the override '=3' is not of the form key.sub=value",
     "data.name=digitz": "there is no dataset 'digitz': did you mean 'digits'?",
-    "data.colour=true": "the dataset 'synthetic' has no field 'colour'",
+    "data.color=true": "the dataset 'synthetic' has no field 'color'",
     "data.classes=1": "the dataset 'synthetic' cannot use classes = 1",
     "data.augment=['spin']": "spin",
     "model.name=mlpp": "there is no model 'mlpp': did you mean 'mlp'?",

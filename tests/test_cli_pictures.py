@@ -57,7 +57,7 @@ def test_embed_writes_beside_the_run_or_where_told(capsys: pytest.CaptureFixture
     assert read_embeddings(f"{run}/embeddings-test.safetensors").clients is None
     assert call(capsys, "run", "c.toml", *tiny.WORDS, "rounds=1", "--out", run, "--force")[0] == 0
     assert not Path(run, "embeddings-test.safetensors").exists()  # they were another model's
-    assert call(capsys, "embed", run, "--split", "train", "--normalise", "--out", "new/train.npz")[0] == 0
+    assert call(capsys, "embed", run, "--split", "train", "--normalize", "--out", "new/train.npz")[0] == 0
     found = read_embeddings("new/train.npz")
     assert found.clients is not None
     torch.testing.assert_close(found.features.norm(dim=1), torch.ones(90))

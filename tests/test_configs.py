@@ -43,7 +43,7 @@ MARGIN_CELLS = {
 }
 """The runs behind the tables on angular margins."""
 FEDGC_CELLS = {1: 4 * 2, 2: 3, 3: 2 * 2, 4: 3, 5: 3 * 3, 6: 3 * 2, 7: 3 * 2}
-"""The federated runs behind FedGC's tables; centralised rows come by the command in the file."""
+"""The federated runs behind FedGC's tables; centralized rows come by the command in the file."""
 
 
 @cache

@@ -53,7 +53,7 @@ def forgetful(dtype: torch.dtype = torch.float64) -> Net:
 
 
 def conv(dtype: torch.dtype = torch.float64, track: bool = True, channels: int = 1) -> Net:
-    """A convolution with batch normalisation, whose running statistics are tracked or not."""
+    """A convolution with batch normalization, whose running statistics are tracked or not."""
     with scoped_seed(2):
         body = nn.Sequential(
             nn.Conv2d(channels, 3, 3), nn.BatchNorm2d(3, track_running_stats=track), nn.Tanh(), nn.Flatten()

@@ -17,28 +17,28 @@ from fedra.core.view import View
 
 @dataclass(frozen=True)
 class ToyQuadratic(Term):
-    """A bowl in the head's weights: its centre and its curvatures."""
+    """A bowl in the head's weights: its center and its curvatures."""
 
-    centre: float = 0.0
+    center: float = 0.0
     stretch: float = 1.0
-    formula: ClassVar[str] = "1/2 sum_j h_j (w_j - centre)^2"
+    formula: ClassVar[str] = "1/2 sum_j h_j (w_j - center)^2"
 
     def curvature(self, weight: Tensor) -> Tensor:
         return self.stretch * torch.linspace(0.5, 2.0, weight.numel(), dtype=weight.dtype).view_as(weight)
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         weight = params["head.weight"]
-        return 0.5 * (self.curvature(weight) * (weight - self.centre).square()).sum()
+        return 0.5 * (self.curvature(weight) * (weight - self.center).square()).sum()
 
     def slope(self, weight: Tensor) -> Tensor:
-        return self.curvature(weight) * (weight - self.centre)
+        return self.curvature(weight) * (weight - self.center)
 
 
 @dataclass(frozen=True)
 class ToyPull(ToyQuadratic):
     """Another bowl, to stand for the proximal term."""
 
-    centre: float = 1.0
+    center: float = 1.0
     stretch: float = 0.3
 
 

@@ -1,4 +1,4 @@
-"""Federated methods written the plain way: modules, deepcopy, torch's own optimiser, loops over clients.
+"""Federated methods written the plain way: modules, deepcopy, torch's own optimizer, loops over clients.
 
 Nothing of fedra is used but the order of the batches. `Method` is FedAvg; a method is told by the losses of its
 `Extra` (a proximal term with whatever state it keeps) and by the point at which gradients are taken.

@@ -61,7 +61,7 @@ class Sam(Method):
 
 @dataclass
 class Speed(Sam):
-    """The loss's gradient from above, the regulariser's from where we stand."""
+    """The loss's gradient from above, the regularizer's from where we stand."""
 
     def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
         regular = slope(scene.net, self.extra.value(scene, x, y))
@@ -201,7 +201,7 @@ class Sol(Method):
 
 @dataclass
 class Served(Method):
-    """A server optimiser; `kind` is momentum, adam, yogi or adagrad."""
+    """A server optimizer; `kind` is momentum, adam, yogi or adagrad."""
 
     kind: str = "momentum"
     lr: float = 1.0

@@ -1,4 +1,4 @@
-"""PersonalModels methods written the plain way: every client's own model, by modules and torch's own optimisers.
+"""PersonalModels methods written the plain way: every client's own model, by modules and torch's own optimizers.
 
 Nothing of fedra is used but the order of the batches. `Personal` is FedAvg; a method is told by what its clients keep,
 by what they do in a step, and by the model they use in the end.
@@ -52,7 +52,7 @@ def descend(optimizer: torch.optim.SGD, loss: Tensor) -> None:
 
 
 def federate(method: Personal, start: nn.Module, cohorts: Sequence[Sequence[int]], setting: Setting) -> nn.Module:
-    """The global model after the rounds of these cohorts; the method has learnt what clients keep."""
+    """The global model after the rounds of these cohorts; the method has learned what clients keep."""
     server = deepcopy(start)
     for number, cohort in enumerate(cohorts):
         nets = [visit(method, server, number, client, setting) for client in cohort]
@@ -114,7 +114,7 @@ class Private(Personal):
 
 @dataclass
 class Rep(Private):
-    """Private heads; an optimiser for the head in the first epoch, another for the body in the next."""
+    """Private heads; an optimizer for the head in the first epoch, another for the body in the next."""
 
     def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
         super().begin(client, net, lr, setting)

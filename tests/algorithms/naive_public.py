@@ -1,4 +1,4 @@
-"""FedFR written the plain way: one module per client with a branch of its own, torch's optimiser, loops."""
+"""FedFR written the plain way: one module per client with a branch of its own, torch's optimizer, loops."""
 
 from __future__ import annotations
 

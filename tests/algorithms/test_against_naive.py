@@ -161,7 +161,7 @@ def test_parameters_after_all_rounds(case: Case, cohorts: tuple[tuple[int, ...],
 
 @pytest.mark.parametrize("track", [True, False])
 @pytest.mark.parametrize("name", ["fedavg", "fedsam", "fedsol", "fedsol-head", "fedsol-proximal"])
-def test_batch_normalisation(name: str, track: bool) -> None:
+def test_batch_normalization(name: str, track: bool) -> None:
     """Running statistics come from the unperturbed pass and are averaged by size; counters take the largest."""
     algorithm, method = {
         "fedavg": (ours.fedavg(), Method()),

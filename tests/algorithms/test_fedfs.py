@@ -107,6 +107,6 @@ def test_a_client_keeps_what_it_trained_last() -> None:
     assert toy.distance({name: kept[name] for name in upload.delta}, {n: wanted[n] for n in upload.delta}) < 1e-12
 
 
-def test_centralised_training_refuses_it() -> None:
+def test_centralized_training_refuses_it() -> None:
     with pytest.raises(ConfigError):
         RUNNERS["centralized"](toy.job(ours.fedfs()))

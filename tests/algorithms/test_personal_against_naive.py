@@ -131,7 +131,7 @@ def test_a_single_example_is_both_halves_on_every_runner(sizes: tuple[int, ...])
     assert toy.distance(wanted.params, params_of(plain)) < 1e-9
 
 
-def test_per_fedavg_personalises_by_plain_steps() -> None:
+def test_per_fedavg_personalizes_by_plain_steps() -> None:
     """Fine-tuning takes neither momentum nor weight decay, at the inner rate or the last one."""
     for algorithm, lr in (
         (ours.per_fedavg(epochs=2, inner_lr=0.3), 0.3),
@@ -193,8 +193,8 @@ def test_a_twin_has_running_statistics_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("adam", [False, True])
-def test_a_twin_is_stepped_by_the_clients_optimiser(adam: bool) -> None:
-    """With no tether it is what the client would train alone; a fresh optimiser begins every round."""
+def test_a_twin_is_stepped_by_the_clients_optimizer(adam: bool) -> None:
+    """With no tether it is what the client would train alone; a fresh optimizer begins every round."""
     local = replace(toy.LOCAL, optimizer="adam", lr=0.02) if adam else toy.LOCAL
     twin = toy.run(toy.job(ours.ditto(strength=0.0), local=local), COHORTS)
     alone = toy.run(toy.job(ours.local_only(), local=local), COHORTS)

@@ -24,7 +24,7 @@ def bowls(rho: float, rate: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def value_of(bowl: ToyQuadratic, weight: Tensor) -> Tensor:
-    return 0.5 * (bowl.curvature(weight) * (weight - bowl.centre).square()).sum()
+    return 0.5 * (bowl.curvature(weight) * (weight - bowl.center).square()).sum()
 
 
 @pytest.mark.parametrize("rho", [0.1, 1.0])

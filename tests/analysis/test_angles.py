@@ -18,8 +18,8 @@ from fedra.errors import ConfigError, DataError
 def cloud(examples: int = 60, classes: int = 5, clients: int | None = 3) -> Embeddings:
     draw = torch.Generator().manual_seed(4)
     labels = torch.randint(classes, (examples,), generator=draw)
-    centres = 2 * torch.randn(classes, 6, generator=draw)
-    features = (centres[labels] + torch.randn(examples, 6, generator=draw)) * 3
+    centers = 2 * torch.randn(classes, 6, generator=draw)
+    features = (centers[labels] + torch.randn(examples, 6, generator=draw)) * 3
     owners = None if clients is None else torch.randint(clients, (examples,), generator=draw)
     return Embeddings(features, labels, owners)
 
@@ -34,7 +34,7 @@ def naive(cloud: Embeddings) -> tuple[dict[int, list[float]], dict[str, float]]:
         together = cloud.clients is not None and bool(cloud.clients[i] == cloud.clients[j])
         kind = 2 * int(cloud.labels[i] == cloud.labels[j]) + int(together)
         kinds[kind].append(cosine(cloud.features[i], cloud.features[j]))
-    units = cloud.normalised()
+    units = cloud.normalized()
     means = {int(y): units.features[units.labels == y].mean(dim=0) for y in torch.unique(units.labels)}
     values = [cosine(means[a], means[b]) for a, b in itertools.combinations(means, 2)]
     return kinds, {"class_means_cosine": float(np.mean(values)), "class_means_largest_cosine": max(values)}

@@ -33,7 +33,7 @@ BIT_EQUAL = {"processes": {"workers": 2}}
 """Runners whose results are the reference's to the bit, and their settings here; others agree to TOLERANCE."""
 TOLERANCE = 1e-5
 OTHERS = [name for name in RUNNERS if name not in ("sequential", "centralized", "auto", "ray")]
-"""The runners of federations; centralised training has no clients, auto is one of these, Ray's start is slow."""
+"""The runners of federations; centralized training has no clients, auto is one of these, Ray's start is slow."""
 
 
 def made(name: str) -> Algorithm:

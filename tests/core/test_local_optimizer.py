@@ -1,4 +1,4 @@
-"""The functional optimisers against torch's own."""
+"""The functional optimizers against torch's own."""
 
 from __future__ import annotations
 

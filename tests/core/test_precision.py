@@ -148,7 +148,7 @@ def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         build_precision("float16", torch.device("cpu"))
 
 
-def test_a_stack_with_batch_normalisation_is_refused() -> None:
+def test_a_stack_with_batch_normalization_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot train batch normalization in half precision"):
         trained(fedavg(), "bfloat16", toy.conv(torch.float32), runner="stacked")
 

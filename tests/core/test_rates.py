@@ -94,7 +94,7 @@ def test_wrong_fields_are_refused(name: str, settings: dict[str, object], senten
         SCHEDULES.settings(name, settings)
 
 
-def test_the_optimiser_follows_its_schedule() -> None:
+def test_the_optimizer_follows_its_schedule() -> None:
     local = LocalTraining(lr=0.8, momentum=0.9, weight_decay=0.1, schedule=partial(cosine, floor=0.5), rounds=4)
     assert local.at(2) == Sgd(0.8 * 0.75, 0.9, 0.1)
     assert LocalTraining(optimizer="adam", lr=0.8, schedule=partial(step, milestones=(1,)), rounds=4).at(1.5) == Adam(

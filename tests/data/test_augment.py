@@ -68,7 +68,7 @@ def test_cutout_is_one_clipped_square_anywhere() -> None:
     assert set(columns) == set(range(width))
 
 
-def test_prepare_scales_and_normalises() -> None:
+def test_prepare_scales_and_normalizes() -> None:
     inputs = batch()
     expected = (inputs.double() / 255 - torch.tensor(MEAN).double().view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     outputs = Transform(MEAN, STD).prepare(inputs)

@@ -78,7 +78,7 @@ def nearest_mean_accuracy(name: str, **settings: object) -> float:
     return (torch.cdist(test, means).argmin(1) == dataset.test.targets).double().mean().item()
 
 
-def test_synthetic_can_be_learnt_and_noise_makes_it_harder() -> None:
+def test_synthetic_can_be_learned_and_noise_makes_it_harder() -> None:
     easy = nearest_mean_accuracy("synthetic", noise=0.5)
     hard = nearest_mean_accuracy("synthetic", noise=6.0)
     assert easy > 0.9

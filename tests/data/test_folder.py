@@ -68,7 +68,7 @@ def test_groups_are_the_top_folders(tmp_path: Path) -> None:
     assert pairs == {(0, 0), (0, 1), (1, 1), (2, 0), (2, 2)}
 
 
-def test_size_and_grey(tmp_path: Path) -> None:
+def test_size_and_gray(tmp_path: Path) -> None:
     save(tmp_path / "p" / "a" / "1.png")
     save(tmp_path / "p" / "a" / "2.jpg", size=(9, 12))
     save(tmp_path / "p" / "a" / "3.png", mode="L")
@@ -76,7 +76,7 @@ def test_size_and_grey(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1.png is 6 x 5.*2.jpg is 9 x 12.*set `size`"):
         load("imagefolder", **fields)
     assert load("imagefolder", **fields, size=8).shape == (3, 8, 8)
-    assert load("imagefolder", **fields, size=[4, 7], grey=True).shape == (1, 4, 7)
+    assert load("imagefolder", **fields, size=[4, 7], gray=True).shape == (1, 4, 7)
     with pytest.raises(ConfigError, match="size = 0"):
         load("imagefolder", **fields, size=0)
 

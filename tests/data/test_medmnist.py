@@ -29,7 +29,7 @@ def write(root: Path, name: str, content: dict[str, Any]) -> Path:
     return folder / f"{name}.npz"
 
 
-def test_colour_set_with_and_without_validation(tmp_path: Path) -> None:
+def test_color_set_with_and_without_validation(tmp_path: Path) -> None:
     content = arrays()
     write(tmp_path, "pathmnist", content)
     whole = load("pathmnist", root=tmp_path)
@@ -44,17 +44,17 @@ def test_colour_set_with_and_without_validation(tmp_path: Path) -> None:
     assert torch.equal(part.test.inputs, whole.test.inputs)
 
 
-def test_grey_set_and_three_channels(tmp_path: Path) -> None:
+def test_gray_set_and_three_channels(tmp_path: Path) -> None:
     content = arrays(channels=1, classes=8)
     write(tmp_path, "tissuemnist", content)
-    grey = load("tissuemnist", root=tmp_path)
-    assert grey.shape == (1, 28, 28)
-    assert grey.mean == (0.5,)
-    assert np.array_equal(grey.test.inputs[:, 0].numpy(), content["test_images"])
-    colour = load("tissuemnist", root=tmp_path, rgb=True)
-    assert colour.shape == (3, 28, 28)
-    assert colour.mean == (0.5, 0.5, 0.5)
-    assert torch.equal(colour.train.inputs, grey.train.inputs.expand(-1, 3, -1, -1))
+    gray = load("tissuemnist", root=tmp_path)
+    assert gray.shape == (1, 28, 28)
+    assert gray.mean == (0.5,)
+    assert np.array_equal(gray.test.inputs[:, 0].numpy(), content["test_images"])
+    color = load("tissuemnist", root=tmp_path, rgb=True)
+    assert color.shape == (3, 28, 28)
+    assert color.mean == (0.5, 0.5, 0.5)
+    assert torch.equal(color.train.inputs, gray.train.inputs.expand(-1, 3, -1, -1))
 
 
 def test_every_set_is_registered_with_its_own_checksum() -> None:

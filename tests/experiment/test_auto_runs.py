@@ -85,7 +85,7 @@ def _interrupt_in_round_two() -> Any:
     return interrupted
 
 
-def test_cores_and_the_personalisers_job_are_handed_on(chosen: list[dict[str, Any]]) -> None:
+def test_cores_and_the_personalizers_job_are_handed_on(chosen: list[dict[str, Any]]) -> None:
     fedra.run(auto(runner={"name": "auto", "cores": 5}, algorithm={"name": "fedbabu"}))
     assert (chosen[0]["cores"], chosen[0]["also"]) == (5, 1)
 

@@ -1,4 +1,4 @@
-"""Centralised runs: one override on a federation's configuration, and a record like any other's."""
+"""Centralized runs: one override on a federation's configuration, and a record like any other's."""
 
 from __future__ import annotations
 

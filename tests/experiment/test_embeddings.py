@@ -63,19 +63,19 @@ def test_a_projection_head_is_part_of_the_body_and_what_the_run_started_from_may
 
 
 def test_training_examples_know_their_clients(runs: dict[str, Path]) -> None:
-    found = embed_run(runs["plain"], split="train", normalise=True)
+    found = embed_run(runs["plain"], split="train", normalize=True)
     assert found.clients is not None
     sizes = {line["client"]: line["examples"] for line in tiny.lines(runs["plain"] / "clients.jsonl")}
     assert torch.bincount(found.clients).tolist() == [sizes[client] for client in range(4)]
     assert len(found) == 90
     torch.testing.assert_close(found.features.norm(dim=1), torch.ones(90))
     plain = embed_run(runs["plain"], split="train")
-    torch.testing.assert_close(plain.normalised().features, found.features)
+    torch.testing.assert_close(plain.normalized().features, found.features)
     assert float(plain.features.norm(dim=1).std()) > 0.1
 
 
 def test_classes_that_belong_to_clients_keep_their_names(tmp_path: Path) -> None:
-    """A client of FedPE counts its own classes from zero; what is embedded is labelled as the data set labels it."""
+    """A client of FedPE counts its own classes from zero; what is embedded is labeled as the data set labels it."""
     partition = {"name": "shards", "clients": 2, "shards": 1}
     labels = []
     for name in ("fedavg", "fedpe"):

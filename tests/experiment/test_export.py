@@ -191,7 +191,7 @@ def test_mistakes_are_told(
 def test_models_without_an_answer_of_their_own_are_refused(tmp_path: Path) -> None:
     data = {**DATA, "shape": [3, 16, 16]}
     fedra.run(tiny.table(data=data, model={"name": "resnet18", "width": 4}, rounds=1), out=tmp_path / "batch")
-    with pytest.raises(ConfigError, match="normalises by the batch's own statistics"):
+    with pytest.raises(ConfigError, match="normalizes by the batch's own statistics"):
         export(tmp_path / "batch", tmp_path / "net.onnx")
     private = {"name": "fedavg", "plus": [{"name": "sharing", "private": ["head."]}]}
     fedra.run(tiny.table(rounds=1, algorithm=private), out=tmp_path / "private")

@@ -96,7 +96,7 @@ def test_verification_gives_the_figures_of_the_protocol() -> None:
     assert set(found.pictures) == {"roc.svg", "scores.svg", "errors.png"}
 
 
-def test_identification_enrols_the_first_image_of_everybody() -> None:
+def test_identification_enrolls_the_first_image_of_everybody() -> None:
     faces, features = clear_faces()
     found = identification(faces, features, nobody)
     assert (found.figures["people"], found.figures["probes"], found.figures["rank_1"]) == (6, 18, 1.0)

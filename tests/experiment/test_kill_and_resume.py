@@ -142,14 +142,14 @@ def test_an_interruption_anywhere_keeps_the_round(
     owner, name = places[step]
     real, calls = getattr(owner, name), 0
 
-    def signalled(*words: Any) -> Any:
+    def signaled(*words: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3:
             os.kill(os.getpid(), number)
         return real(*words)
 
-    monkeypatch.setattr(owner, name, signalled)
+    monkeypatch.setattr(owner, name, signaled)
     with pytest.raises(Interrupted, match=r"interrupted after round \d; continue with: fedra run --resume"):
         fedra.run(CONFIG, out=tmp_path)
     monkeypatch.undo()

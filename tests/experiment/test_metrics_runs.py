@@ -218,11 +218,11 @@ def test_own_models_are_measured_by_every_metric(tmp_path: Path, name: str) -> N
     partition = {"name": "identity", "clients": 2} if name == "fedpe" else tiny.TINY["partition"]
     section = {"metrics": ["auroc", "log-loss"]}
     result, told = run(out=tmp_path / "run", algorithm=algorithm, partition=partition, evaluation=section)
-    lines = tiny.lines(tmp_path / "run" / "personalised.jsonl")
+    lines = tiny.lines(tmp_path / "run" / "personalized.jsonl")
     for key in ("auroc", "log_loss", "global_auroc", "global_log_loss"):
         assert all(key in line for line in lines)
     mean = np.mean([line["log_loss"] for line in lines])
-    assert result.summary["personalised_log_loss"] == pytest.approx(mean)
+    assert result.summary["personalized_log_loss"] == pytest.approx(mean)
     assert "log-loss of clients' own models" in told
 
 

@@ -23,7 +23,7 @@ from fedra.callbacks.curves import Curves
 from fedra.config.reading import read
 from fedra.core.model import Weights
 from fedra.errors import ConfigError, DataError, RunFailed
-from fedra.evaluation import personal_models as personalised
+from fedra.evaluation import personal_models as personalized
 from fedra.experiment import execution, run
 from fedra.experiment.build import build
 from fedra.experiment.evaluators import recognition
@@ -31,7 +31,7 @@ from fedra.models import build as build_model
 from fedra.parts.personalize import FineTune
 
 FACES = {"name": "synthetic-faces", "identities": 5, "images": 8, "size": 32}
-RECOGNISERS: dict[str, Any] = {
+RECOGNIZERS: dict[str, Any] = {
     "data": {**FACES, "test_identities": 0, "test_fraction": 0.5},
     "model": {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "group"},
     "rounds": 1,
@@ -58,7 +58,7 @@ def told_by(out: Path, table: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 def without(module: Any, clients: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the own models of these clients be found not finite."""
-    found: Callable[..., Iterator[tuple[int, Weights | None]]] = personalised.own_models
+    found: Callable[..., Iterator[tuple[int, Weights | None]]] = personalized.own_models
 
     def some(*given: Any) -> Iterator[tuple[int, Weights | None]]:
         yield from ((client, None if client in clients else weights) for client, weights in found(*given))
@@ -89,7 +89,7 @@ def test_every_protocol_but_clients_asks_for_test_examples(monkeypatch: pytest.M
     asked: list[object] = []
     monkeypatch.setattr("fedra.experiment.build.refuse_untestable", asked.append)
     data = {**FACES, "test_identities": 2, "test_fraction": 0.25}
-    table = tiny.table(data=data, partition={"name": "identity", "clients": 0}, model=RECOGNISERS["model"])
+    table = tiny.table(data=data, partition={"name": "identity", "clients": 0}, model=RECOGNIZERS["model"])
     for name, protocol in (("verification", "auto"), ("clients", "clients")):
         algorithm = {"name": "fedavg", "plus": ["keep-last"]}
         built = build(read({**table, "algorithm": algorithm, "evaluation": {"protocol": protocol}}))
@@ -121,7 +121,7 @@ def test_fine_tuning_is_the_same_in_processes(name: str) -> None:
     table = tiny.table(rounds=1, algorithm={"name": name, "plus": [{"name": "fine-tune", "epochs": 1}]})
     alone = fedra.run(table).summary
     apart = fedra.run({**table, "runner": {"name": "processes", "workers": 2}}).summary
-    assert apart["personalised_accuracy"] == pytest.approx(alone["personalised_accuracy"], abs=0.02)
+    assert apart["personalized_accuracy"] == pytest.approx(alone["personalized_accuracy"], abs=0.02)
 
 
 def test_nothing_to_fine_tune_is_told_before_the_rounds() -> None:
@@ -131,7 +131,7 @@ def test_nothing_to_fine_tune_is_told_before_the_rounds() -> None:
 
     with pytest.raises(ConfigError, match="clients cannot train by the part 'fine-tune': every parameter"):
         build(read(table("body")))
-    assert fedra.run(table("head")).summary["personalised_accuracy"] > 0  # a head is all there is
+    assert fedra.run(table("head")).summary["personalized_accuracy"] > 0  # a head is all there is
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,14 @@ def test_when_all_own_models_diverge_the_run_still_finishes(algorithm: dict[str,
     summary, told = told_by(tmp_path / "run", tiny.table(rounds=8, algorithm=algorithm, local={"epochs": 3}))
     assert summary["status"] == "finished"
     assert summary["diverged_clients"] == 4
-    assert summary["personalised_accuracy"] is summary["personalised_accuracy_worst_decile"] is None
+    assert summary["personalized_accuracy"] is summary["personalized_accuracy_worst_decile"] is None
     assert summary["global_on_clients_accuracy"] > 0
     assert "clients' own models: none is finite" in told
     assert "the own models of 4 of 4 clients diverged and are left out of the means (client 0, 1, 2, 3)" in told
-    for line in tiny.lines(tmp_path / "run" / "personalised.jsonl"):
+    for line in tiny.lines(tmp_path / "run" / "personalized.jsonl"):
         assert line["diverged"] is True
         assert line["accuracy"] is None
-    assert (tmp_path / "run" / "personalised.svg").exists()
+    assert (tmp_path / "run" / "personalized.svg").exists()
 
 
 def test_compare_passes_over_own_models_that_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,13 +165,13 @@ def test_compare_passes_over_own_models_that_diverged(tmp_path: Path, capsys: py
 
 
 def test_one_diverged_client_is_left_out_of_the_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without(personalised, {2}, monkeypatch)
+    without(personalized, {2}, monkeypatch)
     algorithm = {"name": "fedavg", "plus": [{"name": "fine-tune", "epochs": [1, 2]}]}
     summary, told = told_by(tmp_path / "run", tiny.table(algorithm=algorithm))
-    lines = tiny.lines(tmp_path / "run" / "personalised.jsonl")
+    lines = tiny.lines(tmp_path / "run" / "personalized.jsonl")
     assert [line["client"] for line in lines if line.get("diverged")] == [2]
     own = [line["accuracy_after_1"] for line in lines if line["client"] != 2]
-    assert summary["personalised_accuracy_after_1"] == pytest.approx(sum(own) / 3)
+    assert summary["personalized_accuracy_after_1"] == pytest.approx(sum(own) / 3)
     assert summary["diverged_clients"] == 1
     assert "of 1 of 4 clients diverged and are left out of the means (client 2)" in told
 
@@ -179,13 +179,13 @@ def test_one_diverged_client_is_left_out_of_the_means(tmp_path: Path, monkeypatc
 def test_sound_models_are_not_mentioned(tmp_path: Path) -> None:
     summary, told = told_by(tmp_path / "run", tiny.table(rounds=1, algorithm={"name": "ditto"}))
     assert "diverged_clients" not in summary
-    assert "diverged" not in told + (tmp_path / "run" / "personalised.jsonl").read_text()
+    assert "diverged" not in told + (tmp_path / "run" / "personalized.jsonl").read_text()
 
 
 @pytest.mark.parametrize("lost", [{1}, {0, 1, 2, 3, 4}], ids=["one", "all"])
-def test_recognisers_that_diverged_are_named(lost: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recognizers_that_diverged_are_named(lost: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without(recognition, lost, monkeypatch)
-    summary, told = told_by(tmp_path / "run", tiny.table(**RECOGNISERS))
+    summary, told = told_by(tmp_path / "run", tiny.table(**RECOGNIZERS))
     lines = tiny.lines(tmp_path / "run" / "recognition.jsonl")
     assert {line["client"] for line in lines if line.get("diverged")} == lost
     assert summary["diverged_clients"] == len(lost)
@@ -195,9 +195,9 @@ def test_recognisers_that_diverged_are_named(lost: set[int], tmp_path: Path, mon
     assert summary["global_auroc"] > 0
 
 
-def test_recognisers_diverge_by_their_own_training(tmp_path: Path) -> None:
+def test_recognizers_diverge_by_their_own_training(tmp_path: Path) -> None:
     algorithm = {"name": "fedavg", "plus": ["intra-subject", {"name": "fine-tune", "lr": 1e38, "epochs": 2}]}
-    summary, _ = told_by(tmp_path / "run", tiny.table(**{**RECOGNISERS, "algorithm": algorithm}))
+    summary, _ = told_by(tmp_path / "run", tiny.table(**{**RECOGNIZERS, "algorithm": algorithm}))
     assert summary["diverged_clients"] == 5
     assert summary["personal_auroc"] is None
 

@@ -29,28 +29,28 @@ def run(out: Path | None = None, **sections: Any) -> tuple[dict[str, Any], str]:
 
 def test_a_run_tells_writes_and_draws(tmp_path: Path) -> None:
     summary, told = run(tmp_path / "run", algorithm=TUNED)
-    lines = tiny.lines(tmp_path / "run" / "personalised.jsonl")
+    lines = tiny.lines(tmp_path / "run" / "personalized.jsonl")
     assert [line["client"] for line in lines] == [0, 1, 2, 3]
     for way in ("", "_after_1", "_after_3"):
         mean = sum(line[f"accuracy{way}"] for line in lines) / 4
-        assert summary[f"personalised_accuracy{way}"] == pytest.approx(mean)
-        assert f"personalised_accuracy{way}_std" in summary
-        assert f"personalised_accuracy{way}_worst_decile" in summary
-    assert summary["personalised_accuracy"] == summary["personalised_accuracy_after_3"]
+        assert summary[f"personalized_accuracy{way}"] == pytest.approx(mean)
+        assert f"personalized_accuracy{way}_std" in summary
+        assert f"personalized_accuracy{way}_worst_decile" in summary
+    assert summary["personalized_accuracy"] == summary["personalized_accuracy_after_3"]
     for epochs in (1, 3):
-        share = summary[f"personalised_accuracy_after_{epochs}"]
+        share = summary[f"personalized_accuracy_after_{epochs}"]
         assert f"clients' own models after {epochs} epochs: {100 * share:.2f} % on average" in told
     assert f"the global model on the same tests: {100 * summary['global_on_clients_accuracy']:.2f} %" in told
-    picture = (tmp_path / "run" / "personalised.svg").read_text()
+    picture = (tmp_path / "run" / "personalized.svg").read_text()
     assert picture.startswith("<?xml")
     assert 1_000 < len(picture) < 60_000
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["personalised_accuracy"] > 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["personalized_accuracy"] > 0
 
 
 @pytest.mark.parametrize("name", ["local-only", "fedper", "lg-fedavg", "per-fedavg", "knn-per", "ditto", "apfl"])
 def test_every_method_runs_from_a_configuration(name: str) -> None:
     summary, told = run(rounds=1, algorithm={"name": name})
-    assert 0 <= summary["personalised_accuracy"] <= 1
+    assert 0 <= summary["personalized_accuracy"] <= 1
     assert "clients' own models: " in told
 
 
@@ -58,7 +58,7 @@ def test_fedrep_says_what_it_needs() -> None:
     with pytest.raises(ConfigError, match="train for more than 1"):
         run(algorithm={"name": "fedrep"})
     summary, _ = run(rounds=1, algorithm={"name": "fedrep"}, local={"epochs": 2})
-    assert "personalised_accuracy" in summary
+    assert "personalized_accuracy" in summary
 
 
 def test_nothing_travels_when_nothing_is_shared() -> None:
@@ -90,7 +90,7 @@ def test_a_data_set_without_tests_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(own, "build", untested)
     summary, told = run(algorithm=TUNED)
-    assert "personalised_accuracy" not in summary
+    assert "personalized_accuracy" not in summary
     assert "clients' own models are not tested: the data set has no test examples" in told
 
 
@@ -101,8 +101,8 @@ def test_compare_shows_own_models_where_there_are_any(tmp_path: Path, capsys: py
     _, told, _ = tiny.call(capsys, "compare", tmp_path / "own", tmp_path / "plain", "--out", picture)
     assert "own %" in told
     assert "worst decile" in told
-    assert f"{100 * own['personalised_accuracy']:.2f}" in told
-    assert f"± {100 * own['personalised_accuracy_std']:.2f}" in told
+    assert f"{100 * own['personalized_accuracy']:.2f}" in told
+    assert f"± {100 * own['personalized_accuracy_std']:.2f}" in told
     _, told, _ = tiny.call(capsys, "compare", tmp_path / "plain", "--out", picture)
     assert "own %" not in told
 
@@ -124,7 +124,7 @@ def test_a_resumed_run_ends_with_the_same_own_models(tmp_path: Path) -> None:
     config = tmp_path / "short" / "config.toml"
     config.write_text(config.read_text().replace("rounds = 2", "rounds = 3"))
     again = experiment.resume(tmp_path / "short").summary
-    assert again["personalised_accuracy"] == whole["personalised_accuracy"]
-    assert (tmp_path / "short" / "personalised.jsonl").read_text() == (
-        tmp_path / "whole" / "personalised.jsonl"
+    assert again["personalized_accuracy"] == whole["personalized_accuracy"]
+    assert (tmp_path / "short" / "personalized.jsonl").read_text() == (
+        tmp_path / "whole" / "personalized.jsonl"
     ).read_text()

@@ -1,4 +1,4 @@
-"""Runs whose clients recognise their own people: by the frozen, the global and their own models."""
+"""Runs whose clients recognize their own people: by the frozen, the global and their own models."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODEL = {"name": "mobilefacenet-tiny", "embedding": 8, "norm": "group"}
 @pytest.fixture(autouse=True, scope="module")
 def _own_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDRA_DATA", str(tmp_path_factory.getbasetemp() / "recognised-data"))
+        patch.setenv("FEDRA_DATA", str(tmp_path_factory.getbasetemp() / "recognized-data"))
         patch.setattr(Curves, "on_run_end", Callback.on_run_end)  # drawing is most of a tiny run's time
         yield
 
@@ -54,7 +54,7 @@ def _own_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def finished(_own_data: None, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """A run that several tests look at."""
-    return fedra.run(config(), out=tmp_path_factory.mktemp("recognised") / "run")
+    return fedra.run(config(), out=tmp_path_factory.mktemp("recognized") / "run")
 
 
 def folder_of(result: RunResult) -> Path:

@@ -50,7 +50,7 @@ def features(result: fedra.RunResult) -> Tensor:
     return found
 
 
-def test_a_run_gives_its_embedder_with_its_own_normalisation(trained: fedra.RunResult, folder: Path) -> None:
+def test_a_run_gives_its_embedder_with_its_own_normalization(trained: fedra.RunResult, folder: Path) -> None:
     torch.testing.assert_close(embedder_of_run(folder)(IMAGES), features(trained))
 
 

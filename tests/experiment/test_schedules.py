@@ -81,7 +81,7 @@ def test_mistakes_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, w
     assert sentence in mistake(capsys, "run", tmp_path / "c.toml", *tiny.WORDS, *words, "--out", tmp_path / "run")
 
 
-def test_a_personaliser_needs_a_last_rate() -> None:
+def test_a_personalizer_needs_a_last_rate() -> None:
     table = tiny.table(algorithm={"name": "fedbabu"}, local={"schedule": "cosine"})
     with pytest.raises(ConfigError, match=r"local\.schedule ends at the rate 0, at which the part 'fine-tune'"):
         build(read(table))

@@ -43,7 +43,7 @@ class Acquainted:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run's folder; its model reads 32x32 in colour."""
+    """A run's folder; its model reads 32x32 in color."""
     config = tiny.table(
         data={"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [3, SIDE, SIDE]},
         model={"name": "mobilefacenet-tiny", "embedding": 16},

@@ -28,11 +28,11 @@ from fedra.models import Embedder
 
 SIDE, SUBJECTS = 56, 6
 PEOPLE = np.random.default_rng(3).integers(40, 216, (SUBJECTS, 2, 2, 3))
-"""A person is a pattern of four colours."""
+"""A person is a pattern of four colors."""
 
 
 class Patches(nn.Module):
-    """Features are the mean colours of sixteen patches: nothing to train."""
+    """Features are the mean colors of sixteen patches: nothing to train."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def megaface_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for person in range(3):
         for number in range(3):
             probes.append(f"Person_{person}/Person_{person}_{number}.png")
-            shown = 5 if (person, number) == (0, 2) else person  # a mislabelled probe
+            shown = 5 if (person, number) == (0, 2) else person  # a mislabeled probe
             save(base / "facescrub_images" / probes[-1], picture(shown, number, (SIDE, SIDE)))
     for number in range(40):
         distractors.append(f"{number % 3}/{number % 5}/{number}.jpg.png")
@@ -105,7 +105,7 @@ def megaface_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (base / "data").mkdir()
     (base / "data" / "facescrub_lst").write_text("\n".join(probes) + "\n")
     (base / "data" / "megaface_lst").write_text("\n".join(distractors) + "\n")
-    (base / "data" / "facescrub_noises.txt").write_text("# mislabelled\nPerson_0_2.png\n")
+    (base / "data" / "facescrub_noises.txt").write_text("# mislabeled\nPerson_0_2.png\n")
     (base / "data" / "megaface_noises.txt").write_text("# known people\n1\t1/2/7.jpg.png\n")
     return base
 
@@ -226,7 +226,7 @@ def test_megaface_raw_and_cleaned(megaface_folder: Path) -> None:
     figures: Any = evaluate_megaface(embedder(), megaface_folder).outcomes["megaface"].figures
     assert (figures["probes"], figures["distractors"]) == (9, 40)
     assert figures["cleaned"]["rank_1"] == 1.0
-    # The mislabelled probe spoils its pairs, and the distractor of person 1 some of that person's.
+    # The mislabeled probe spoils its pairs, and the distractor of person 1 some of that person's.
     assert figures["raw"]["rank_1"] < 1.0
     assert figures["raw"]["pairs"] == 18
 

@@ -125,7 +125,7 @@ def test_people_without_a_clean_probe_are_told_before_and_the_raw_result_stays(
 
 
 class Means:
-    """Features are mean colours."""
+    """Features are mean colors."""
 
     shape = (3, 8, 8)
 

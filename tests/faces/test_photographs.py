@@ -1,4 +1,4 @@
-"""Photographs of every kind are read upright and in colour; broken ones are told in one sentence."""
+"""Photographs of every kind are read upright and in color; broken ones are told in one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RED[0, 0] = (0, 0, 255)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "CMYK", "L", "LA", "1", "YCbCr", "I;16"])
-def test_every_mode_becomes_colour(tmp_path: Path, mode: str) -> None:
+def test_every_mode_becomes_color(tmp_path: Path, mode: str) -> None:
     source = Image.fromarray(RED)
     if mode == "I;16":
         source = Image.fromarray(np.full((6, 9), 51400, np.uint16))

@@ -19,7 +19,7 @@ OWN = np.radians(DEGREES)
 
 
 def test_margins_of_the_papers_losses() -> None:
-    assert margin(LOSSES["normalised-softmax"](), OWN) == pytest.approx(np.zeros(len(OWN)), abs=1e-4)
+    assert margin(LOSSES["normalized-softmax"](), OWN) == pytest.approx(np.zeros(len(OWN)), abs=1e-4)
     assert margin(LOSSES["softmax"](), OWN) == pytest.approx(np.zeros(len(OWN)), abs=1e-4)
     assert margin(LOSSES["arcface"](margin=0.4), OWN) == pytest.approx(np.full(len(OWN), 0.4), abs=1e-4)
     assert margin(LOSSES["elastic-arcface"](), OWN) == pytest.approx(np.full(len(OWN), 0.5), abs=1e-4)

@@ -55,7 +55,7 @@ def adaface(c: float, length: float, y: int) -> float:
 
 
 TRUE_CLASS: dict[str, Curve] = {
-    "normalised-softmax": lambda c, a, y: c,
+    "normalized-softmax": lambda c, a, y: c,
     "cosface": lambda c, a, y: c - 0.35,
     "arcface": lambda c, a, y: shifted(c, 0.5),
     "combined": lambda c, a, y: shifted(c, 0.3) - 0.2,

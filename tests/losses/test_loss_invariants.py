@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedra.errors import ConfigError, FedraError
-from fedra.losses import LOSSES, AngularLoss, NormalisedSoftmax, Stateful
+from fedra.losses import LOSSES, AngularLoss, NormalizedSoftmax, Stateful
 from fedra.losses.adaptive import turning_margin
 from fedra.registry import fields
 
@@ -65,7 +65,7 @@ ZERO_MARGIN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(ZERO_MARGIN))
 @pytest.mark.parametrize("grad_mode", ["exact", "straight-through"])
-def test_zero_margin_is_normalised_softmax(name: str, grad_mode: str) -> None:
+def test_zero_margin_is_normalized_softmax(name: str, grad_mode: str) -> None:
     settings = dict(ZERO_MARGIN[name])
     if "grad_mode" in fields(LOSSES[name]):
         settings["grad_mode"] = grad_mode
@@ -74,7 +74,7 @@ def test_zero_margin_is_normalised_softmax(name: str, grad_mode: str) -> None:
     labels = torch.arange(101) % 3
     norms = torch.full((101,), FEATURE_LENGTH, dtype=torch.float64)
     logits = loss.logits(cosine, labels, norms=norms, **extras(loss, torch.ones(3, 2, dtype=torch.float64)))
-    torch.testing.assert_close(logits, NormalisedSoftmax().logits(cosine, labels), rtol=0, atol=1e-6 * 64)
+    torch.testing.assert_close(logits, NormalizedSoftmax().logits(cosine, labels), rtol=0, atol=1e-6 * 64)
 
 
 @pytest.mark.parametrize(

@@ -9,33 +9,33 @@ import torch
 
 from fedra.models import build, parameters_of
 
-COLOUR, SMALL_COLOUR, GREY = (3, 32, 32), (3, 28, 28), (1, 28, 28)
+COLOR, SMALL_COLOR, GRAY = (3, 32, 32), (3, 28, 28), (1, 28, 28)
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "settings", "count"),
     [
-        ("fedavg-cnn", COLOUR, 10, {}, 2_156_490),
-        ("fedavg-cnn", GREY, 10, {"repeat_grey": True}, 1_664_970),
-        ("fedavg-cnn", SMALL_COLOUR, 9, {}, 1_664_457),
-        ("fedavg-cnn", GREY, 8, {"repeat_grey": True}, 1_663_944),
-        ("fedavg-cnn", GREY, 10, {}, 1_663_370),
-        ("fedarc-cnn", GREY, 10, {}, 832 + 51_264 + 2_048 + 262_144 + 5_130),
-        ("fedarc-cnn", GREY, 10, {"activation": "relu"}, 321_418),
-        ("fedarc-resnet18", COLOUR, 100, {}, 11_176_512 + 2 * (512 * 512 + 1024) + 51_300),
-        ("vgg11", COLOUR, 10, {}, 9_750_922),
-        ("vgg11", SMALL_COLOUR, 9, {}, 9_750_409),
-        ("vgg11", GREY, 8, {"repeat_grey": True}, 9_749_896),
-        ("resnet18", COLOUR, 10, {}, 11_173_962),
-        ("resnet18", COLOUR, 10, {"norm": "running"}, 11_173_962),
-        ("resnet18", COLOUR, 10, {"norm": "group"}, 11_173_962),
-        ("resnet18", SMALL_COLOUR, 9, {}, 11_173_449),
-        ("resnet18", GREY, 8, {"repeat_grey": True}, 11_172_936),
-        ("sl-vit", COLOUR, 10, {}, 6_176_275),
-        ("sl-vit", SMALL_COLOUR, 10, {}, 6_176_275),
-        ("sl-vit", SMALL_COLOUR, 9, {"resize": False}, 6_132_432),
-        ("sl-vit", GREY, 8, {"resize": False, "repeat_grey": True}, 6_132_239),
-        ("mlp", GREY, 10, {}, 199_210),
+        ("fedavg-cnn", COLOR, 10, {}, 2_156_490),
+        ("fedavg-cnn", GRAY, 10, {"repeat_gray": True}, 1_664_970),
+        ("fedavg-cnn", SMALL_COLOR, 9, {}, 1_664_457),
+        ("fedavg-cnn", GRAY, 8, {"repeat_gray": True}, 1_663_944),
+        ("fedavg-cnn", GRAY, 10, {}, 1_663_370),
+        ("fedarc-cnn", GRAY, 10, {}, 832 + 51_264 + 2_048 + 262_144 + 5_130),
+        ("fedarc-cnn", GRAY, 10, {"activation": "relu"}, 321_418),
+        ("fedarc-resnet18", COLOR, 100, {}, 11_176_512 + 2 * (512 * 512 + 1024) + 51_300),
+        ("vgg11", COLOR, 10, {}, 9_750_922),
+        ("vgg11", SMALL_COLOR, 9, {}, 9_750_409),
+        ("vgg11", GRAY, 8, {"repeat_gray": True}, 9_749_896),
+        ("resnet18", COLOR, 10, {}, 11_173_962),
+        ("resnet18", COLOR, 10, {"norm": "running"}, 11_173_962),
+        ("resnet18", COLOR, 10, {"norm": "group"}, 11_173_962),
+        ("resnet18", SMALL_COLOR, 9, {}, 11_173_449),
+        ("resnet18", GRAY, 8, {"repeat_gray": True}, 11_172_936),
+        ("sl-vit", COLOR, 10, {}, 6_176_275),
+        ("sl-vit", SMALL_COLOR, 10, {}, 6_176_275),
+        ("sl-vit", SMALL_COLOR, 9, {"resize": False}, 6_132_432),
+        ("sl-vit", GRAY, 8, {"resize": False, "repeat_gray": True}, 6_132_239),
+        ("mlp", GRAY, 10, {}, 199_210),
         ("logistic", (64,), 10, {}, 650),
     ],
 )
@@ -46,5 +46,5 @@ def test_count(name: str, shape: tuple[int, ...], classes: int, settings: dict[s
 
 def test_fedarc_counts_in_print_include_the_class_vectors() -> None:
     with torch.device("meta"):
-        assert parameters_of(build("fedarc-cnn", GREY, 10, seed=0)) + 10 * 512 == 326_538
-        assert parameters_of(build("fedarc-resnet18", COLOUR, 100, seed=0)) + 100 * 512 == 11_805_348
+        assert parameters_of(build("fedarc-cnn", GRAY, 10, seed=0)) + 10 * 512 == 326_538
+        assert parameters_of(build("fedarc-resnet18", COLOR, 100, seed=0)) + 100 * 512 == 11_805_348

@@ -61,14 +61,14 @@ def test_flip(model: RecognitionModel) -> None:
     torch.testing.assert_close(embedder(model, flip="concatenate")(IMAGES), torch.cat([straight, mirrored], 1))
 
 
-def test_larger_images_are_cropped_about_their_centre(model: RecognitionModel) -> None:
+def test_larger_images_are_cropped_about_their_center(model: RecognitionModel) -> None:
     larger = torch.zeros(5, 3, 24, 32, dtype=torch.uint8)
     larger[:, :, 2:22, 8:24] = IMAGES
     torch.testing.assert_close(embedder(model, fit="crop")(larger), features(model))
 
 
 def test_other_sizes_are_resized(model: RecognitionModel) -> None:
-    twice = IMAGES[:, :, :1, :1].expand(-1, -1, 40, 32)  # one colour stays itself at any size
+    twice = IMAGES[:, :, :1, :1].expand(-1, -1, 40, 32)  # one color stays itself at any size
     torch.testing.assert_close(
         embedder(model, fit="resize")(twice), features(model, IMAGES[:, :, :1, :1].expand(-1, -1, 20, 16))
     )
@@ -102,7 +102,7 @@ def test_mistakes_are_told(model: RecognitionModel, images: Tensor, options: dic
 
 def test_batch_statistics_are_refused() -> None:
     model = build("mobilefacenet-tiny", SHAPE, 4, seed=1, norm="batch")
-    with pytest.raises(ConfigError, match="would depend on its neighbours"):
+    with pytest.raises(ConfigError, match="would depend on its neighbors"):
         embedder(model)
 
 

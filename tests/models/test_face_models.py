@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from fedra.errors import ConfigError
 from fedra.models import build, parameters_of
 from fedra.models.mobilefacenet import Bottleneck
-from fedra.models.normalization import Normaliser
+from fedra.models.normalization import Normalizer
 
 FACE = (3, 112, 112)
 FIXED_SCALE = 512
-"""IResNet's last normalisation has a scale that never moves: no parameter here, but counted in print."""
+"""IResNet's last normalization has a scale that never moves: no parameter here, but counted in print."""
 
 
 def multiplications(body: nn.Module, images: Tensor) -> int:
@@ -115,11 +115,11 @@ def test_dropout_acts_in_training_alone_and_is_absent_at_zero() -> None:
 
 def test_a_bottleneck_adds_its_input_only_where_the_shape_stays() -> None:
     maps = torch.randn(2, 8, 6, 6, generator=torch.Generator().manual_seed(1))
-    normaliser = Normaliser("running", 2)
-    kept = Bottleneck(8, 16, 8, 1, normaliser).eval()
+    normalizer = Normalizer("running", 2)
+    kept = Bottleneck(8, 16, 8, 1, normalizer).eval()
     torch.testing.assert_close(kept(maps) - maps, kept.project(kept.depthwise(kept.expand(maps))))
-    assert not Bottleneck(8, 16, 8, 2, normaliser).residual
-    assert not Bottleneck(8, 16, 12, 1, normaliser).residual
+    assert not Bottleneck(8, 16, 8, 2, normalizer).residual
+    assert not Bottleneck(8, 16, 12, 1, normalizer).residual
 
 
 def test_iresnet_convolutions_start_at_a_tenth() -> None:

@@ -32,13 +32,13 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 VARIANTS = [
     *((name, (3, 32, 32), SMALL.get(name, {})) for name in MODELS),
-    ("fedavg-cnn", (1, 28, 28), {"repeat_grey": True}),
+    ("fedavg-cnn", (1, 28, 28), {"repeat_gray": True}),
     ("fedavg-cnn", (1, 8, 8), {}),
     ("fedarc-cnn", (1, 16, 16), {"activation": "relu"}),
-    ("vgg11", (1, 28, 28), {"repeat_grey": True}),
+    ("vgg11", (1, 28, 28), {"repeat_gray": True}),
     ("resnet18", (1, 28, 28), {"width": 4, "norm": "group"}),
     ("sl-vit", (1, 28, 28), SMALL["sl-vit"]),
-    ("sl-vit", (1, 28, 28), {**SMALL["sl-vit"], "resize": False, "repeat_grey": True}),
+    ("sl-vit", (1, 28, 28), {**SMALL["sl-vit"], "resize": False, "repeat_gray": True}),
     ("mlp", (64,), {"hidden": (16,)}),
     ("logistic", (64,), {}),
 ]
@@ -149,11 +149,11 @@ def test_vgg11_convolutions_start_at_the_published_scale() -> None:
 
 
 @pytest.mark.parametrize("name", ["fedavg-cnn", "vgg11"])
-def test_repeated_grey_is_the_colour_model_on_three_equal_channels(name: str) -> None:
-    grey = build(name, (1, 28, 28), 10, seed=0, repeat_grey=True)
-    colour = build(name, (3, 28, 28), 10, seed=0)
+def test_repeated_gray_is_the_color_model_on_three_equal_channels(name: str) -> None:
+    gray = build(name, (1, 28, 28), 10, seed=0, repeat_gray=True)
+    color = build(name, (3, 28, 28), 10, seed=0)
     images = example((1, 28, 28))
-    torch.testing.assert_close(grey(images), colour(images.repeat(1, 3, 1, 1)))
+    torch.testing.assert_close(gray(images), color(images.repeat(1, 3, 1, 1)))
 
 
 def test_fedarc_cnn_embeds_in_512_and_is_rectified_on_request() -> None:
@@ -207,7 +207,7 @@ def test_locality_attention_ignores_the_token_itself() -> None:
         ("fedarc-cnn", (1, 28, 15), {}, "16x16"),
         ("fedavg-cnn", (1, 7, 7), {}, "8x8"),
         ("vgg11", (64,), {}, r"not examples of shape \(64,\)"),
-        ("fedavg-cnn", (3, 32, 32), {"repeat_grey": True}, "images of 3 channels"),
+        ("fedavg-cnn", (3, 32, 32), {"repeat_gray": True}, "images of 3 channels"),
         ("resnet18", (3, 32, 32), {"width": 6, "norm": "group", "groups": 4}, "groups=4"),
         ("sl-vit", (3, 33, 33), {}, "33x33 images into patches of 8x8"),
         ("sl-vit", (3, 32, 40), {}, "square"),

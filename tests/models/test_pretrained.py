@@ -173,8 +173,8 @@ def test_a_head_of_other_classes_is_left_out_whole(model: RecognitionModel, tmp_
 def test_a_key_map_renames_in_order_and_leaves_out(model: RecognitionModel, tmp_path: Path) -> None:
     source = build("mobilefacenet-tiny", IMAGE, 4, seed=1, embedding=16)
     theirs = {name.replace("body.", "net/"): value for name, value in source.body.state_dict(prefix="body.").items()}
-    path = saved(tmp_path / "theirs.pt", {**theirs, "optimiser.step": torch.ones(1)})
-    load_weights(model, path, {r"^net/": "body.", r"^optimiser\..*": ""})
+    path = saved(tmp_path / "theirs.pt", {**theirs, "optimizer.step": torch.ones(1)})
+    load_weights(model, path, {r"^net/": "body.", r"^optimizer\..*": ""})
     assert same_body(source, model)
 
 

@@ -115,7 +115,7 @@ def test_a_module_that_keeps_the_contract_is_used_as_is() -> None:
     assert named_head(model, example=VECTORS) is model
 
 
-def test_a_head_inside_a_recogniser_may_be_named() -> None:
+def test_a_head_inside_a_recognizer_may_be_named() -> None:
     model = build("sl-vit", (1, 8, 8), 5, seed=0, depth=1, width=8, heads=1)
     assert isinstance(named_head(model, "head.1", example=torch.randn(2, 1, 8, 8)), NamedHead)
 
@@ -158,7 +158,7 @@ def test_wrong_names(head: str, words: str) -> None:
         named_head(ToyResNet(), head)
 
 
-class Normalised(nn.Module):
+class Normalized(nn.Module):
     """Takes the log-softmax after its last layer."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class Peeking(nn.Module):
         return logits
 
 
-class Pair(Normalised):
+class Pair(Normalized):
     """Gives two things."""
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ class Pair(Normalised):
             "0",
             "'0' of Sequential is not the last thing",
         ),
-        (Normalised, "layer", "'layer' of Normalised is not the last thing"),
+        (Normalized, "layer", "'layer' of Normalized is not the last thing"),
         (Peeking, "fc", "Peeking without its head 'fc' cannot run"),
         (Pair, "layer", "the whole Pair gives a tuple"),
         (lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Linear(3, 5)), "1", r"features \(4, 2, 3\)"),

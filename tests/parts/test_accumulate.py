@@ -77,7 +77,7 @@ def test_stacked_clients_accumulate_as_in_sequence(name: str) -> None:
     assert toy.distance(stacked.params, alone.params) < 1e-9
 
 
-def test_batch_normalisation_sees_portions() -> None:
+def test_batch_normalization_sees_portions() -> None:
     """Running statistics move with every portion, as if each were a step without a move of the weights."""
     scene = toy.scene(fedavg().plus(Accumulate(2)), toy.conv(), local=LOCAL)
     batch, before = scene.batch, scene.buffers["body.1.running_mean"].clone()

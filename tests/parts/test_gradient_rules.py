@@ -75,5 +75,5 @@ def test_the_clip_of_scaffold_is_outside_the_correction() -> None:
     before = tree.clone(scene.params)
     scene.step()
     moved = tree.subtract(tree.clone(scene.params), before)
-    decayed = tree.add(moved, before, 0.1 * 1e-3)  # lr * weight decay, which the optimiser adds after the clip
+    decayed = tree.add(moved, before, 0.1 * 1e-3)  # lr * weight decay, which the optimizer adds after the clip
     assert float(tree.norm(decayed)) == pytest.approx(0.1 * 0.01, rel=1e-9)

@@ -26,7 +26,7 @@ def brute(f: Tensor, known: Tensor, labels: Tensor, k: int, scale: float) -> lis
 
 
 @pytest.mark.parametrize(("k", "scale"), [(1, 1.0), (5, 0.3), (50, 2.0)])
-def test_the_neighbours_say_what_a_loop_says(k: int, scale: float) -> None:
+def test_the_neighbors_say_what_a_loop_says(k: int, scale: float) -> None:
     draw = torch.Generator().manual_seed(0)
     known, queries = (torch.randn(n, 6, generator=draw, dtype=torch.float64) for n in (20, 7))
     labels = torch.randint(toy.CLASSES, (20,), generator=draw)
@@ -35,7 +35,7 @@ def test_the_neighbours_say_what_a_loop_says(k: int, scale: float) -> None:
     assert torch.allclose(found, wanted, rtol=0, atol=1e-9)
 
 
-def test_far_neighbours_still_share_one() -> None:
+def test_far_neighbors_still_share_one() -> None:
     """Weights that would all be zero in floating point keep their ratios."""
     known = torch.tensor([[1e3, 0.0], [1e3, 1.0]])
     found = NearestNeighbors(k=2).probabilities(torch.zeros(1, 2), known, torch.tensor([0, 3]), toy.CLASSES)

@@ -96,7 +96,7 @@ def test_padding_counts_for_nothing(part: Any, pad: int) -> None:
     assert bool(torch.isfinite(torch.autograd.grad(padded, z)[0]).all())
 
 
-def test_labels_are_shares_that_favour_the_image_itself() -> None:
+def test_labels_are_shares_that_favor_the_image_itself() -> None:
     _, g, p = drawn()
     part = IntraSubject()
     everybody = torch.ones(COUNT, COUNT, dtype=torch.bool)

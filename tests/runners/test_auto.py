@@ -161,7 +161,7 @@ class ToyLooks(Term):
 
 
 class Crowd(nn.Module):
-    """An example's output depends on its neighbours, padding too: nothing refuses it, but a stack goes wrong."""
+    """An example's output depends on its neighbors, padding too: nothing refuses it, but a stack goes wrong."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs - inputs.mean(dim=0)

@@ -1,4 +1,4 @@
-"""Centralised training against a loop written without fedra: modules, autograd, torch's own optimisers."""
+"""Centralized training against a loop written without fedra: modules, autograd, torch's own optimizers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def naive(
     clip: float | None = None,
     epochs: int = EPOCHS,
 ) -> dict[str, Tensor]:
-    """One optimiser over all epochs; its rate set before every step."""
+    """One optimizer over all epochs; its rate set before every step."""
     net = toy.mlp()
     start = work.initial().params
     named = dict(net.named_parameters())
@@ -149,7 +149,7 @@ def test_gradients_are_clipped(rules: tuple[Any, ...]) -> None:
     assert toy.distance(found.params, plain.params) > 1e-3
 
 
-def test_the_optimisers_state_lives_on() -> None:
+def test_the_optimizers_state_lives_on() -> None:
     """With fresh momentum each epoch, as a federation of one client has it, the course is another."""
     work = job(fedavg())
     fresh = toy.run(work, ((0,),) * EPOCHS)

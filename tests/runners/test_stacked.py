@@ -96,7 +96,7 @@ def test_a_round_in_float32_agrees_but_for_rounding(name: str) -> None:
 
 @pytest.mark.parametrize("track", [True, False], ids=["running", "batch"])
 @pytest.mark.parametrize("name", ["fedavg", "moon", "fedsam", "fedsol", "scaffold by size", "private head"])
-def test_batch_normalisation_sees_no_padding(name: str, track: bool) -> None:
+def test_batch_normalization_sees_no_padding(name: str, track: bool) -> None:
     assert apart(job(ALGORITHMS[name](), conv(track=track))) < 1e-9
 
 
@@ -136,7 +136,7 @@ def test_models_of_the_papers_can_be_stacked(model: str, settings: dict[str, obj
     ids=["adam", "plain", "full-batch", "drop-last", "large-batch", "single"],
 )
 @pytest.mark.parametrize("module", [mlp, conv])
-def test_every_schedule_and_optimiser(local: object, module: Callable[[], Net]) -> None:
+def test_every_schedule_and_optimizer(local: object, module: Callable[[], Net]) -> None:
     assert apart(replace(job(fedprox(), module()), local=local)) < 1e-9
 
 

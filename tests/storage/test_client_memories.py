@@ -122,7 +122,7 @@ def test_own_models_keep_their_memories_on_the_disk_too() -> None:
 
     found = [simulated(ram) for ram in (2048, 0)]
     assert [_timeless(line) for line in found[0].metrics] == [_timeless(line) for line in found[1].metrics]
-    assert "personalised_accuracy" in found[0].summary
+    assert "personalized_accuracy" in found[0].summary
     assert _timeless(found[0].summary) == _timeless(found[1].summary)
 
 

@@ -26,7 +26,7 @@ class TetheredTwin(Twin):
     """
 
     strength: Strength = 0.1
-    formula: ClassVar[str] = "v_k minimises L_k(v) + strength/2 ||v - w_g||^2"
+    formula: ClassVar[str] = "v_k minimizes L_k(v) + strength/2 ||v - w_g||^2"
 
     def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
         twin = view.carried[self.name]

@@ -1,6 +1,6 @@
 """FedDecorr: keeps the features of a client from collapsing into few dimensions.
 
-Shi et al., "Towards understanding and mitigating dimensional collapse in heterogeneous federated learning",
+Shi et al., "Toward understanding and mitigating dimensional collapse in heterogeneous federated learning",
 ICLR 2023.
 """
 
@@ -32,9 +32,9 @@ class Decorrelation(Term):
         features = output.features
         mask = features.new_ones(len(features)) if view.batch.mask is None else view.batch.mask
         weight = (mask / mask.sum().clamp(min=1)).unsqueeze(1)
-        centred = features - (weight * features).sum(dim=0)
-        spread = ((weight * centred.square()).sum(dim=0) + 1e-8).sqrt()
-        standard = centred / spread
+        centered = features - (weight * features).sum(dim=0)
+        spread = ((weight * centered.square()).sum(dim=0) + 1e-8).sqrt()
+        standard = centered / spread
         correlation = (weight * standard).T @ standard
         return self.beta * correlation.square().mean()
 

@@ -1,4 +1,4 @@
-"""FedDyn: a dynamic regulariser that makes local optima agree with the global one.
+"""FedDyn: a dynamic regularizer that makes local optima agree with the global one.
 
 Acar et al., "Federated learning based on dynamic regularization", ICLR 2021.
 """
@@ -12,5 +12,5 @@ from fedra.registry import Positive
 
 
 def feddyn(*, alpha: Positive = 0.1) -> Algorithm:
-    """Adds the dynamic regulariser to the local objective and its correction to the server."""
+    """Adds the dynamic regularizer to the local objective and its correction to the server."""
     return fedavg().plus(DynamicRegularizer(alpha))

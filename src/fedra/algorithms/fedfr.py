@@ -101,7 +101,7 @@ class SimilarPublic(DataRule):
 class PersonalBranch(Term, OwnParams):
     """A linear map of the features, the identity at the start, and a binary classifier for each class behind it.
 
-    FedFR's decoupled feature customisation (Liu et al., AAAI 2022): the map and the classifiers stay with the client,
+    FedFR's decoupled feature customization (Liu et al., AAAI 2022): the map and the classifiers stay with the client,
     and the mapped features are its personal embeddings. An image of none of the client's classes is a negative for
     all of them. The loss is SphereFace2's with a bias for each class.
     """

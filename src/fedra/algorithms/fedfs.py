@@ -82,8 +82,8 @@ class IntraSubject(Term, OwnParams, Teachers):
     def soft_labels(self, products: Tensor, comparable: Tensor, length: int) -> Tensor:
         """The share (B, B) of every image j in the label of image i; those of equal products stay or go together."""
         scaled = (products / (self.label_temperature or length**0.5)).masked_fill(~comparable, -torch.inf)
-        neighbours = (comparable.sum(dim=1, keepdim=True) / self.ratio).long().clamp(min=1)
-        least = scaled.sort(dim=1, descending=True).values.gather(1, neighbours - 1)
+        neighbors = (comparable.sum(dim=1, keepdim=True) / self.ratio).long().clamp(min=1)
+        least = scaled.sort(dim=1, descending=True).values.gather(1, neighbors - 1)
         itself = torch.eye(len(scaled), dtype=torch.bool, device=scaled.device)
         shares = scaled.masked_fill((scaled < least) & ~itself, -torch.inf).softmax(dim=1)
         emphasis = 1 / self.ratio if self.emphasis is None else self.emphasis

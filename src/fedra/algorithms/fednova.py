@@ -1,4 +1,4 @@
-"""FedNova: changes are normalised by the number of local steps before they are averaged.
+"""FedNova: changes are normalized by the number of local steps before they are averaged.
 
 Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization", NeurIPS 2020.
 """

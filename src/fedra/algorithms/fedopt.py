@@ -1,4 +1,4 @@
-"""FedAvg with an optimiser on the server: FedAvgM, FedAdam, FedYogi, FedAdagrad.
+"""FedAvg with an optimizer on the server: FedAvgM, FedAdam, FedYogi, FedAdagrad.
 
 Hsu et al., "Measuring the effects of non-identical data distribution", 2019 (FedAvgM);
 Reddi et al., "Adaptive federated optimization", ICLR 2021 (FedAdam, FedYogi, FedAdagrad).

@@ -47,7 +47,7 @@ class Distillation(Term, Teachers):
 class DriftRadius(Radius, LooksBack):
     """FedSoL's adaptive radius: larger where a weight has drifted further from the received one.
 
-    `over` is what the drift is normalised over: the first dimension of each tensor (as the authors' code runs),
+    `over` is what the drift is normalized over: the first dimension of each tensor (as the authors' code runs),
     each tensor, or each layer's weight and bias together (as the paper's equation 11 reads). The same rho is
     not interchangeable between them: "layer" perturbs about ten times less.
     """
@@ -85,7 +85,7 @@ def fedsol(
 ) -> Algorithm:
     """Takes every local gradient at w + rho g_p / ||g_p||, where g_p is the gradient of any proximal term.
 
-    `radius` "adaptive" scales the perturbation by how far each weight has drifted, normalised `over` a tensor's
+    `radius` "adaptive" scales the perturbation by how far each weight has drifted, normalized `over` a tensor's
     first dimension, a tensor or a layer; `scope` perturbs all weights, the head or the body. At the first local
     step g_p is rounding noise: below `floor` nothing is perturbed (0 runs it as the authors' code does).
     """

@@ -1,4 +1,4 @@
-"""FedSpeed: sharpness-aware steps on the loss, and FedDyn's regulariser at the unperturbed weights.
+"""FedSpeed: sharpness-aware steps on the loss, and FedDyn's regularizer at the unperturbed weights.
 
 Sun et al., "FedSpeed: Larger local interval, less communication round, and higher generalization accuracy",
 ICLR 2023, as its public code runs (the whole step taken along the perturbed gradient).
@@ -14,5 +14,5 @@ from fedra.registry import Positive, Strength
 
 
 def fedspeed(*, rho: Strength = 0.1, alpha: Positive = 0.1) -> Algorithm:
-    """Takes the loss's gradient at w + rho g / ||g|| and adds the dynamic regulariser's gradient at w."""
+    """Takes the loss's gradient at w + rho g / ||g|| and adds the dynamic regularizer's gradient at w."""
     return fedavg().plus(AlsoDescend(DynamicRegularizer(alpha)), Perturb(rho))

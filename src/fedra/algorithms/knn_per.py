@@ -33,9 +33,9 @@ class NearestNeighbors(FineTune):
     """Mixes the model's answer with that of the client's nearest training examples (kNN-Per, Marfoq et al., ICML 2022).
 
     A client keeps the features f of its examples, or of `capacity` of them drawn at random, under its own model: the
-    global one after `epochs` of fine-tuning (0: as it is). `share` is the neighbours' (the paper's lambda); shares
+    global one after `epochs` of fine-tuning (0: as it is). `share` is the neighbors' (the paper's lambda); shares
     listed in `grid` are tested too. `mix` "softmax" mixes probabilities, "logits" the model's raw logits with the
-    neighbours' probabilities, in which the former prevail.
+    neighbors' probabilities, in which the former prevail.
     """
 
     epochs: Stages = 0

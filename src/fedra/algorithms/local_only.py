@@ -1,4 +1,4 @@
-"""Local training alone: nobody learns from anybody, the yardstick of personalised methods.
+"""Local training alone: nobody learns from anybody, the yardstick of personalized methods.
 
 The first row of table 5 of Lee et al., "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated
 learning", CVPR 2024 (arXiv 2308.12532).
@@ -17,6 +17,6 @@ def local_only() -> Algorithm:
 
     A round is `local.epochs` epochs of every client that takes part: with `cohort.fraction = 1`, 40 rounds of 5 epochs
     are 200 epochs, and `local.lr_decay` acts from round to round as in any run. The global model stays the start, and
-    so does its accuracy; what counts is `personalised_accuracy`.
+    so does its accuracy; what counts is `personalized_accuracy`.
     """
     return fedavg().plus(Sharing(private=("",)), KeepPrivate())

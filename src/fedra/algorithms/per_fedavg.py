@@ -62,7 +62,7 @@ def per_fedavg(
     """Descends the loss after one plain step of `inner_lr`; a client then takes such steps for `epochs`.
 
     One half of every batch takes the step, the other half says how good it was. Without `inner_lr` the step is as
-    long as the local optimiser's, which decays with it; the outer step is that optimiser's own, momentum and weight
+    long as the local optimizer's, which decays with it; the outer step is that optimizer's own, momentum and weight
     decay included. Clients make their models without either.
     """
     own = FineTune(epochs, lr=inner_lr, plain=True)

@@ -17,7 +17,7 @@ from fedra.analysis.embeddings import Embeddings
 from fedra.core.evaluate import nobody
 from fedra.core.random import generator
 from fedra.errors import ConfigError, DataError
-from fedra.losses.angle import normalise
+from fedra.losses.angle import normalize
 
 BINS = 180
 """One bin a degree."""
@@ -103,7 +103,7 @@ def angles(
     directed = embeddings.features.abs().sum(dim=1) > 0
     if int(directed.sum()) < 2:
         raise DataError("there are not two features with a direction, so there is no angle to measure")
-    units = embeddings.rows(directed.nonzero()[:, 0]).normalised()
+    units = embeddings.rows(directed.nonzero()[:, 0]).normalized()
     drawn = _pairs(len(embeddings)) > ALL_PAIRS
     counts = torch.zeros(4 * BINS, dtype=torch.int64, device=units.features.device)
     sums = torch.zeros(4, dtype=torch.float64, device=units.features.device)
@@ -189,7 +189,7 @@ def class_means(units: Embeddings) -> dict[str, float | None]:
     """
     names, numbers = torch.unique(units.labels, return_inverse=True)
     sums = units.features.new_zeros(len(names), units.features.shape[1]).index_add_(0, numbers, units.features)
-    means, rows = normalise(sums), torch.arange(len(names), device=sums.device)
+    means, rows = normalize(sums), torch.arange(len(names), device=sums.device)
     held = _holders(numbers, units.clients)
     groups = ("",) if held is None else ("", "_one_client", "_cross_client")
     count, total = dict.fromkeys(groups, 0), dict.fromkeys(groups, 0.0)

@@ -146,7 +146,7 @@ class ProximalDiagnosis(GradientRule):
 
 def with_proximal_diagnostics(job: Job) -> Job:
     """The job with the diagnosis around all its gradient rules, of the term they perturb along or descend too (of
-    FedSoL's own if there is none), its drift normalised as theirs.
+    FedSoL's own if there is none), its drift normalized as theirs.
     """
     parts = list(job.algorithm.every_part())
     along = [rule.along for rule in parts if isinstance(rule, Perturb) and rule.along is not None]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedra.core.random import generator
 from fedra.errors import DataError
-from fedra.losses.angle import normalise
+from fedra.losses.angle import normalize
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Embeddings:
             wanted = f"0 to {len(self.classes) - 1}" if self.classes else "0 or above"
             raise DataError(f"{where} holds labels outside the classes: they must be {wanted}")
 
-    def normalised(self) -> Embeddings:
+    def normalized(self) -> Embeddings:
         """The same with features of unit length; a zero feature has no direction and stays zero."""
-        return replace(self, features=normalise(self.features))
+        return replace(self, features=normalize(self.features))
 
     def rows(self, chosen: Tensor) -> Embeddings:
         """Some of the examples."""

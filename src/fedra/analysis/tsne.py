@@ -1,4 +1,4 @@
-"""t-SNE of embeddings (van der Maaten and Hinton 2008): points in the plane whose neighbours are the features'."""
+"""t-SNE of embeddings (van der Maaten and Hinton 2008): points in the plane whose neighbors are the features'."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def tsne(
         random_state=key(seed, "tsne") % 2**32,
         callbacks=told,
         callbacks_every_iters=TOLD_EVERY,
-    ).fit(embeddings.normalised().features.cpu().double().numpy())
+    ).fit(embeddings.normalized().features.cpu().double().numpy())
     return np.asarray(found, dtype=np.float64)

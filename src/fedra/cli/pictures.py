@@ -28,7 +28,7 @@ def embed(
         Path | None,
         typer.Option(help="File to write, .safetensors or .npz.", show_default="RUN/embeddings-SPLIT.safetensors"),
     ] = None,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Bring features to unit length.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Bring features to unit length.")] = False,
     device: Device = None,
     trust: Trust = False,
 ) -> None:
@@ -39,7 +39,7 @@ def embed(
 
     path = out or run / f"embeddings-{split}.safetensors"
     check_name(path)
-    found = embed_run(run, split=split, normalise=normalise, device=device, trust=trust, console=Console(stderr=True))
+    found = embed_run(run, split=split, normalize=normalize, device=device, trust=trust, console=Console(stderr=True))
     save_embeddings(found, path)
     tell(Console(), f"{len(found)} embeddings of {found.features.shape[1]} numbers in {path}")
 
@@ -72,12 +72,12 @@ def tsne(
     split: Split = "test",
     out: Annotated[Path, typer.Option(help="Where to draw (.svg or .png).")] = Path("tsne.svg"),
     points: Annotated[int, typer.Option(help="At most so many examples of each source, drawn.", min=2)] = 2000,
-    perplexity: Annotated[float, typer.Option(help="About how many neighbours a point has.", min=1.0)] = 30.0,
+    perplexity: Annotated[float, typer.Option(help="About how many neighbors a point has.", min=1.0)] = 30.0,
     seed: Seed = 0,
     device: Device = None,
     trust: Trust = False,
 ) -> None:
-    """Map embeddings to the plane by t-SNE, coloured by class (needs the extra tsne)."""
+    """Map embeddings to the plane by t-SNE, colored by class (needs the extra tsne)."""
     from rich.console import Console
 
     from fedra.analysis import tsne as method

@@ -48,7 +48,7 @@ def run(
         result = experiment.run(checked, out=folder, force=force, console=console)
     final = result.summary["final_accuracy"]
     kind = "verification accuracy" if result.summary["protocol"] == "verification" else "accuracy"
-    whose = "the global model's " if "personalised_accuracy" in result.summary else ""
+    whose = "the global model's " if "personalized_accuracy" in result.summary else ""
     told = "" if final is None else f"{whose}{kind} {final:.2%} after "
     if "collapsed" in result.summary:
         told = f"no accuracy ({result.summary['collapsed']}) after "

@@ -16,7 +16,7 @@ def is_centralized(config: Config) -> bool:
 
 
 def title(config: Config) -> str:
-    """What a run is called in tables and curves: its algorithm, unless it is centralised."""
+    """What a run is called in tables and curves: its algorithm, unless it is centralized."""
     name = config.algorithm.settings["label"] if config.algorithm.name == OBJECT else config.algorithm.name
     if not is_centralized(config):
         return name
@@ -24,7 +24,7 @@ def title(config: Config) -> str:
 
 
 def without_federation(config: Config) -> Config:
-    """The configuration as a centralised run takes it: everything that speaks of clients at its neutral value."""
+    """The configuration as a centralized run takes it: everything that speaks of clients at its neutral value."""
     if not is_centralized(config):
         if config.runner.name == NAME:
             raise ConfigError(
@@ -44,7 +44,7 @@ def without_federation(config: Config) -> Config:
 
 
 def notice(config: Config) -> str | None:
-    """The line that says what does not apply to a centralised run, of what the configuration sets."""
+    """The line that says what does not apply to a centralized run, of what the configuration sets."""
     if not is_centralized(config):
         return None
     taken, usual = without_federation(config), Config()

@@ -130,13 +130,13 @@ class LocalSection(Section):
 
     epochs: int = Field(1, ge=1, description="passes over the client's data in a round")
     batch: int | None = Field(50, ge=1, description="examples per step; 0 or 'all' for the whole client")
-    optimizer: Literal["sgd", "adam"] = Field("sgd", description="the local optimiser")
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="the local optimizer")
     lr: float = Field(0.01, gt=0, description="its learning rate, before lr_decay and schedule")
     lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the rate after every round")
     schedule: str | dict[str, Any] = Field(
         "constant", description="the rate over the rounds: a name of `fedra list schedules`, or a table with its fields"
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of SGD; fresh each round unless centralised")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of SGD; fresh each round unless centralized")
     weight_decay: float = Field(0.0, ge=0, description="added to the gradient at the unperturbed weights")
     drop_last: bool = Field(False, description="leave out an epoch's incomplete last batch")
 
@@ -164,7 +164,7 @@ class EvaluationSection(Section):
     protocol: Protocol = Field(
         "auto",
         description="'classification' counts right answers on held-out images, 'verification' tells pairs of faces "
-        "apart in ten folds, 'clients' lets every client recognise its own people among strangers; 'auto' verifies "
+        "apart in ten folds, 'clients' lets every client recognize its own people among strangers; 'auto' verifies "
         "where the data set pairs people who are not trained on",
     )
     enroll: int = Field(2, ge=1, description="'clients': held-out images of a person that enroll it; others are probes")
@@ -258,7 +258,7 @@ class Config(Section):
     """Everything a run depends on; every key has a default."""
 
     seed: int = Field(0, ge=0, description="seeds initial weights, cohorts, batches and augmentation")
-    rounds: int = Field(10, ge=1, description="communication rounds; in centralised training epochs")
+    rounds: int = Field(10, ge=1, description="communication rounds; in centralized training epochs")
     mode: Literal["federated", "centralized"] = Field(
         "federated", description="'centralized' trains one model on all clients' examples: the baseline of a federation"
     )

@@ -145,7 +145,7 @@ class Job:
     def bytes_down(self, weights: Weights, received: Tree, clients: Sequence[int]) -> int:
         """The bytes that travel to these clients: what all receive, and the rows of each one's classes."""
         sharing = self.algorithm.sharing
-        common = sum(map(tree.size_in_bytes, (*sharing.travelling(weights), received))) * len(clients)
+        common = sum(map(tree.size_in_bytes, (*sharing.traveling(weights), received))) * len(clients)
         if self.owners is None:
             return common
         rows = {name: value for name, value in weights.params.items() if sharing.is_returned(name)}

@@ -32,7 +32,7 @@ class Weights(NamedTuple):
 class Model:
     """The module's layers with the weights taken out: every pass is given its parameters and buffers.
 
-    `per_example` says that an example's output in evaluation mode does not depend on its neighbours in the
+    `per_example` says that an example's output in evaluation mode does not depend on its neighbors in the
     batch (false with batch statistics), so that frozen outputs may be computed once and looked up.
     Convolutions run in channels-last memory format, which is faster on CPUs and GPUs alike. Without a `precision`
     the module's own type is used throughout; with `compiled` passes go through torch.compile.

@@ -25,7 +25,7 @@ Pick = Callable[[Tensor], Tensor]
 def portions(view: View, passes: int) -> Iterator[float | Tensor]:
     """Let `view` show one portion of its batch after the other, and hand out each portion's share of the examples.
 
-    Running statistics and what parts carry go on from portion to portion, as if each were a step. Afterwards the view
+    Running statistics and what parts carry go on from portion to portion, as if each were a step. Afterward the view
     shows the whole batch again, with the portions' mean loss and mean logs.
     """
     whole, buffers, carried = copy.copy(view), view.buffers, view.carried
@@ -46,7 +46,7 @@ def portions(view: View, passes: int) -> Iterator[float | Tensor]:
 def aside(view: View, terms: Sequence[Term], weights: Weights) -> tuple[Params, Params]:
     """The gradient of `terms` at weights other than the model's, and their running statistics after the pass.
 
-    The step bears no trace of it, and dropout layers draw afterwards what they would have drawn without it.
+    The step bears no trace of it, and dropout layers draw afterward what they would have drawn without it.
     """
     other = replace(view, buffers=weights.buffers, trace=Trace(), _kept=None)
     with unmoved(view.batch.inputs.device):

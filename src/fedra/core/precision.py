@@ -18,7 +18,7 @@ PrecisionName = Literal["float32", "bfloat16", "float16", "float64"]
 
 @dataclass(frozen=True)
 class Precision:
-    """Weights, optimiser and aggregation are in `weights`; the model's passes are cast to `passes` (autocast).
+    """Weights, optimizer and aggregation are in `weights`; the model's passes are cast to `passes` (autocast).
 
     A pass gives its features and logits back in `weights`, so that every loss, margin and norm is reckoned there.
     `loss_scale` multiplies the loss before its gradient is taken and is divided out of it: a power of two, which

@@ -43,7 +43,7 @@ def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int]
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): neighbours become unrelated 64-bit numbers."""
+    """The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): neighbors become unrelated 64-bit numbers."""
     mixed = values * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -70,7 +70,7 @@ _TURN = _Turn()
 def scoped_seed(seed: int) -> Iterator[None]:
     """Seed torch's own generators inside the block and restore them after it; other threads' blocks wait.
 
-    For code that cannot be handed a generator: weight initialisation and dropout layers.
+    For code that cannot be handed a generator: weight initialization and dropout layers.
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with _TURN.lock, torch.random.fork_rng(devices=devices):

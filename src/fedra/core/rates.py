@@ -1,6 +1,6 @@
 """Learning-rate schedules: the factor on `local.lr` at progress t, of `rounds` in all.
 
-A federation looks at the schedule at the start of every round (t = 0, 1, 2, ...), centralised training at every step
+A federation looks at the schedule at the start of every round (t = 0, 1, 2, ...), centralized training at every step
 (t = epoch + step / steps). A schedule with a warm-up first rises in a line, from lr / (1 + warmup) at t = 0, so that
 the first round moves too, to lr at t = warmup.
 """

@@ -78,7 +78,7 @@ class Sharing(Part, ClientState, CollectsUploads):
         """What all clients receive: everything but the rows that belong to classes."""
         return Weights({n: value for n, value in weights.params.items() if not self.is_owned(n)}, weights.buffers)
 
-    def travelling(self, weights: Weights) -> Weights:
+    def traveling(self, weights: Weights) -> Weights:
         """What of it every client is sent in a round: not what is private or frozen, which clients have already."""
         return Weights(self.averaged(weights.params), self.averaged(weights.buffers))
 

@@ -1,4 +1,4 @@
-"""Augmentation and normalisation of whole batches, on the batch's device, drawn from a given generator.
+"""Augmentation and normalization of whole batches, on the batch's device, drawn from a given generator.
 
 Draws are made on the CPU and then moved, so that a batch looks the same on every device.
 """
@@ -21,9 +21,9 @@ AUGMENTATIONS = Registry("augmentation")
 
 
 class Operation(Protocol):
-    """A random change of a batch (B, C, H, W), on raw values or on normalised ones."""
+    """A random change of a batch (B, C, H, W), on raw values or on normalized ones."""
 
-    normalised: ClassVar[bool]
+    normalized: ClassVar[bool]
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor: ...
 
@@ -34,7 +34,7 @@ class Crop:
 
     padding: int = 4
     mode: Literal["zeros", "reflect"] = "zeros"
-    normalised: ClassVar[bool] = False
+    normalized: ClassVar[bool] = False
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         size, channels, height, width = batch.shape
@@ -62,7 +62,7 @@ class Crop:
 class Flip:
     """Left and right exchanged, for half of the images."""
 
-    normalised: ClassVar[bool] = False
+    normalized: ClassVar[bool] = False
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         chosen = torch.randint(2, (len(batch), 1, 1, 1), generator=generator).bool()
@@ -71,13 +71,13 @@ class Flip:
 
 @dataclass(frozen=True)
 class Cutout:
-    """One square of normalised zeros, its centre uniform over the pixels, clipped at the borders.
+    """One square of normalized zeros, its center uniform over the pixels, clipped at the borders.
 
     DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, 2017.
     """
 
     size: int = 16
-    normalised: ClassVar[bool] = True
+    normalized: ClassVar[bool] = True
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         covered_rows = self._covered(len(batch), batch.shape[-2], generator)
@@ -86,13 +86,13 @@ class Cutout:
         return batch.masked_fill(brought(hole, batch.device), 0.0)
 
     def _covered(self, size: int, length: int, generator: torch.Generator) -> Tensor:
-        centre = torch.randint(length, (size, 1), generator=generator)
+        center = torch.randint(length, (size, 1), generator=generator)
         place = torch.arange(length)
-        return (place >= centre - self.size // 2) & (place < centre + self.size // 2)
+        return (place >= center - self.size // 2) & (place < center + self.size // 2)
 
 
 @dataclass(frozen=True)
-class Normalise:
+class Normalize:
     """(x - mean) / std for each channel, with x on the 0..1 scale."""
 
     mean: tuple[float, ...]
@@ -129,20 +129,20 @@ class Transform:
         return not self.augment
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Without augmentation: bytes scaled to 0..1, then normalised; floats only normalised."""
+        """Without augmentation: bytes scaled to 0..1, then normalized; floats only normalized."""
         scaled = inputs.to(torch.float32) if inputs.is_floating_point() else inputs.to(torch.float32).div_(255)
         if self.mean is None or self.std is None:
             return scaled
-        return Normalise(self.mean, self.std)(scaled)
+        return Normalize(self.mean, self.std)(scaled)
 
     def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """With augmentation: first on raw values (padding is raw black), then on normalised ones."""
+        """With augmentation: first on raw values (padding is raw black), then on normalized ones."""
         for operation in self.augment:
-            if not operation.normalised:
+            if not operation.normalized:
                 inputs = operation(inputs, generator)
         outputs = self.prepare(inputs)
         for operation in self.augment:
-            if operation.normalised:
+            if operation.normalized:
                 outputs = operation(outputs, generator)
         return outputs
 
@@ -167,7 +167,7 @@ def flip() -> Flip:
 
 @AUGMENTATIONS.add("cutout")
 def cutout() -> Cutout:
-    """A square of 16 x 16 pixels blanked after normalisation."""
+    """A square of 16 x 16 pixels blanked after normalization."""
     return Cutout(size=16)
 
 

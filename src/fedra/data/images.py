@@ -80,7 +80,7 @@ def _is_image(file: Path) -> bool:
 def read_images(
     sources: Sequence[Path] | Sequence[bytes],
     *,
-    grey: bool = False,
+    gray: bool = False,
     size: tuple[int, int] | None = None,
     square: bool = False,
 ) -> Tensor:
@@ -89,7 +89,7 @@ def read_images(
     A source is a file, or a file's content. `square` takes the largest square about the middle first, so that nothing
     is stretched.
     """
-    pixels, problems = usable_images(sources, grey=grey, size=size, square=square)
+    pixels, problems = usable_images(sources, gray=gray, size=size, square=square)
     if problems:
         listed = shortened([f"{name_of(sources, number)} ({why})" for number, why in problems.items()])
         raise DataError(f"{len(problems)} images cannot be used, repair or remove them: {listed}")
@@ -99,7 +99,7 @@ def read_images(
 def usable_images(
     sources: Sequence[Path] | Sequence[bytes],
     *,
-    grey: bool = False,
+    gray: bool = False,
     size: tuple[int, int] | None = None,
     square: bool = False,
 ) -> tuple[Tensor, dict[int, str]]:
@@ -107,7 +107,7 @@ def usable_images(
     first = -1
     pixels: Bytes | None = None
     problems: dict[int, str] = {}
-    for number, image in enumerate(_decoded(sources, grey, size, square)):
+    for number, image in enumerate(_decoded(sources, gray, size, square)):
         if isinstance(image, _Unusable):
             problems[number] = str(image)
             continue
@@ -137,13 +137,13 @@ def shortened(names: Sequence[str]) -> str:
 
 
 def _decoded(
-    sources: Sequence[Path] | Sequence[bytes], grey: bool, size: tuple[int, int] | None, square: bool
+    sources: Sequence[Path] | Sequence[bytes], gray: bool, size: tuple[int, int] | None, square: bool
 ) -> Iterator[Bytes | _Unusable]:
     """Every image in its turn, decoded by several threads a portion ahead."""
 
     def read(source: Path | bytes) -> Bytes | _Unusable:
         try:
-            return _read(source, grey, size, square)
+            return _read(source, gray, size, square)
         except _Unusable as problem:
             return problem
 
@@ -179,7 +179,7 @@ class _Unusable(Exception):
     """One image that cannot be used, and why."""
 
 
-def _read(source: Path | bytes, grey: bool, size: tuple[int, int] | None, square: bool) -> Bytes:
+def _read(source: Path | bytes, gray: bool, size: tuple[int, int] | None, square: bool) -> Bytes:
     from PIL import Image
 
     try:
@@ -187,7 +187,7 @@ def _read(source: Path | bytes, grey: bool, size: tuple[int, int] | None, square
             if image.mode[0] in "IF":
                 # Pillow would clip such values at 255 without a word.
                 raise _Unusable("it has more than 8 bits a pixel")
-            converted = image.convert("L" if grey else "RGB")
+            converted = image.convert("L" if gray else "RGB")
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         where = f" {str(source)!r}" if isinstance(source, Path) else ""
         raise _Unusable(str(error).replace(where, "") if where else "it is no image file") from None
@@ -198,4 +198,4 @@ def _read(source: Path | bytes, grey: bool, size: tuple[int, int] | None, square
     if size is not None and converted.size != (size[1], size[0]):
         converted = converted.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     array: Bytes = np.asarray(converted)
-    return array[None] if grey else array.transpose(2, 0, 1)
+    return array[None] if gray else array.transpose(2, 0, 1)

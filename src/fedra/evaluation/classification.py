@@ -1,4 +1,4 @@
-"""A classifier judged on labelled examples: figures, the lines of its table, and the picture of its confusions."""
+"""A classifier judged on labeled examples: figures, the lines of its table, and the picture of its confusions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def judge_classifier(
     device: torch.device,
     console: Console | None,
 ) -> ProtocolResult:
-    """Right answers and metrics of a model with a body and a head on labelled examples."""
+    """Right answers and metrics of a model with a body and a head on labeled examples."""
     tell(console, data.note)
     counts = _count(module, data, len(classes), device, console)
     assert counts.logits is not None, "the scores were asked for"

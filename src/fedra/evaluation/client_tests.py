@@ -32,7 +32,7 @@ def labels_of(job: Job, client: int) -> Tensor:
 def aligned_rows(job: Job, client: int) -> Tensor:
     """The rows of the test set that follow the client's own mixture of classes, in no order.
 
-    In order of class, a model that normalises by the batch's statistics would see one class at a time.
+    In order of class, a model that normalizes by the batch's statistics would see one class at a time.
     """
     assert job.test is not None, "the job has no test set"
     rng = np.random.default_rng(key(job.seed, "aligned-test", client))

@@ -53,13 +53,13 @@ class PersonalModels:
 
     def figures(self) -> dict[str, float | None]:
         """Mean, standard deviation over clients and worst decile, as the papers print them; None of no client."""
-        found = mean_and_spread("personalised_accuracy", self.own.values())
+        found = mean_and_spread("personalized_accuracy", self.own.values())
         for way, own in self.ways.items():
-            found |= mean_and_spread(f"personalised_accuracy_{way}", own.values())
+            found |= mean_and_spread(f"personalized_accuracy_{way}", own.values())
         found["global_on_clients_accuracy"] = float(np.mean(list(self.shared.values())))
         for metric in self.metrics:
             key, higher = metric.key, metric.higher
-            for name, of in (("personalised", self.own_metrics), ("global_on_clients", self.shared_metrics)):
+            for name, of in (("personalized", self.own_metrics), ("global_on_clients", self.shared_metrics)):
                 found |= mean_and_spread(f"{name}_{key}", (one[key] for one in of.values()), higher)
         return found
 
@@ -76,7 +76,7 @@ def personal_job(job: Job, personalizer: Personalizer, rounds: int, epochs: int 
     return replace(job, algorithm=replace(algorithm, sharing=algorithm.sharing.fitting(names)), local=local)
 
 
-def personalised(
+def personalized(
     job: Job,
     make_runner: Callable[[Job], Runner],
     server: Server,

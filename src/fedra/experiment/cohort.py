@@ -102,7 +102,7 @@ class Expected:
         client = program.client(program.memory({}), job.classes, counts)
         carried = program.init(client)["carried"]
         _, extras = program.finish(Local(client=client, weights=client.origin, steps=1, carried=carried))
-        sent = job.algorithm.sharing.travelling(program.origin)
+        sent = job.algorithm.sharing.traveling(program.origin)
         return cls(
             {name: value.shape for name, value in sent.params.items()},
             {name: value.shape for name, value in sent.buffers.items()},

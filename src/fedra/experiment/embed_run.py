@@ -40,14 +40,14 @@ def embed_run(
     run: Path | str,
     *,
     split: str = "test",
-    normalise: bool = False,
+    normalize: bool = False,
     device: str | None = None,
     trust: bool = False,
     console: Console | None = None,
 ) -> Embeddings:
     """The global model's features of a split, from the run's folder: what its body makes of every example.
 
-    Training examples come client by client, not augmented, with the clients' numbers. `normalise` brings features to
+    Training examples come client by client, not augmented, with the clients' numbers. `normalize` brings features to
     unit length; `device` takes the place of the configuration's. Functions of the user's own that the run names
     (`module:function`) are imported only with `trust`.
     """
@@ -75,20 +75,20 @@ def embed_run(
     owners = torch.cat(clients) if split == "train" else None
     found = Embeddings(torch.cat(features), torch.cat(labels), owners, tuple(built.dataset.classes))
     found.check(f"the run in '{folder.path}'")
-    return found.normalised() if normalise else found
+    return found.normalized() if normalize else found
 
 
 def _sources(job: Job, split: str) -> tuple[int, Iterator[tuple[int, Examples]]]:
     """How many examples there are, and all of them, client by client: one client's are in memory at a time."""
     if split == "train":
         everyone = range(len(job.clients))
-        return sum(map(job.clients.size, everyone)), ((client, _labelled(job, client)) for client in everyone)
+        return sum(map(job.clients.size, everyone)), ((client, _labeled(job, client)) for client in everyone)
     if job.test is None or not len(job.test):
         raise DataError("the run's data set has no test examples: embed the split 'train'")
     return len(job.test), iter([(0, job.test)])
 
 
-def _labelled(job: Job, client: int) -> Examples:
+def _labeled(job: Job, client: int) -> Examples:
     """A client's examples with the federation's labels: where classes belong to clients, each counts its own."""
     own = job.clients[client]
     return own if job.owners is None else replace(own, targets=job.owners.holdings[client][own.targets])

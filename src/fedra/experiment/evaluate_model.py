@@ -98,7 +98,7 @@ def classify_on(
     device: torch.device | str = "cpu",
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """A classifier on another labelled set: classes are matched by name, or by number where a set has no names."""
+    """A classifier on another labeled set: classes are matched by name, or by number where a set has no names."""
     data = read_labeled(on, trained)
     chosen = metrics or default_metrics(len(trained.classes))
     outcome = judge_classifier(trained.module, data, trained.classes, chosen, torch.device(device), console)

@@ -141,7 +141,7 @@ def read_labeled(on: On, trained: TrainedModel) -> LabeledSet:
         raise ConfigError(f"classification needs a folder of class folders or a data set, got '{on}'")
     listing = list_images(place)
     names = tuple(sorted(set(listing.classes)))
-    images = read_images(listing.paths, grey=trained.shape[0] == 1, size=(trained.shape[1], trained.shape[2]))
+    images = read_images(listing.paths, gray=trained.shape[0] == 1, size=(trained.shape[1], trained.shape[2]))
     return _renumbered(place.name, Split(images, indices(listing.classes, names)), names, trained)
 
 
@@ -150,8 +150,8 @@ def _input_settings(name: str, settings: dict[str, Any], trained: TrainedModel) 
     known, shape = fields(DATASETS[name]), trained.shape
     if "size" in known and len(shape) == 3:
         settings.setdefault("size", shape[1] if shape[1] == shape[2] else shape[1:])
-    if "grey" in known and len(shape) == 3:
-        settings.setdefault("grey", shape[0] == 1)
+    if "gray" in known and len(shape) == 3:
+        settings.setdefault("gray", shape[0] == 1)
     return settings
 
 

@@ -29,7 +29,7 @@ from fedra.storage.trained_model import TrainedModel, trained_by_run
 from fedra.writing import write_atomically
 
 OPSET = 17
-"""The oldest set of operators that has layer normalisation: old runtimes can read the file too."""
+"""The oldest set of operators that has layer normalization: old runtimes can read the file too."""
 TOLERANCE = 1e-4
 """The largest difference to PyTorch that is let through, of unit embeddings and of logits by their size."""
 TRIED = (1, 5)
@@ -115,7 +115,7 @@ def export(
     model = Model(trained.module)
     if not model.per_example:
         raise ConfigError(
-            "the model normalises by the batch's own statistics, so that an answer would depend on its neighbours: "
+            "the model normalizes by the batch's own statistics, so that an answer would depend on its neighbors: "
             "train it with norm = 'running' or 'group'"
         )
     if any(prefix.startswith("head") for prefix in private):

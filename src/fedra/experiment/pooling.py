@@ -1,4 +1,4 @@
-"""Centralised runs: what of a federation's configuration does not apply to them, and how they are told apart."""
+"""Centralized runs: what of a federation's configuration does not apply to them, and how they are told apart."""
 
 from __future__ import annotations
 

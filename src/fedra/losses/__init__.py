@@ -6,7 +6,7 @@ from fedra.losses.adaptive import CVM, AdaptiveMargin, JAMsFace, X2Softmax
 from fedra.losses.angular_loss import AngularLoss
 from fedra.losses.curriculum import AdaCos, CurricularFace, DynamicAdaCos, SphereFace
 from fedra.losses.elastic import ElasticArcFace, ElasticArcFacePlus, ElasticCosFace, ElasticCosFacePlus
-from fedra.losses.fixed import ArcFace, Combined, CosFace, NormalisedSoftmax, Softmax, SphereFaceR
+from fedra.losses.fixed import ArcFace, Combined, CosFace, NormalizedSoftmax, Softmax, SphereFaceR
 from fedra.losses.margin_head import MarginHead
 from fedra.losses.norm import AdaFace, MagFace
 from fedra.losses.pairwise import CircleLoss, SphereFace2, UniFace, UniTSFace
@@ -16,7 +16,7 @@ from fedra.registry import Registry
 
 LOSSES = Registry("loss")
 LOSSES.add("softmax")(Softmax)
-LOSSES.add("normalised-softmax")(NormalisedSoftmax)
+LOSSES.add("normalized-softmax")(NormalizedSoftmax)
 LOSSES.add("sphereface")(SphereFace)
 LOSSES.add("sphereface-r")(SphereFaceR)
 LOSSES.add("sphereface2")(SphereFace2)
@@ -61,7 +61,7 @@ __all__ = [
     "JAMsFace",
     "MagFace",
     "MarginHead",
-    "NormalisedSoftmax",
+    "NormalizedSoftmax",
     "PartialFC",
     "Softmax",
     "SphereFace",

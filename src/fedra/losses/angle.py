@@ -27,7 +27,7 @@ def working_dtype(*tensors: Tensor) -> torch.dtype:
     return dtype
 
 
-def normalise(rows: Tensor) -> Tensor:
+def normalize(rows: Tensor) -> Tensor:
     """Rows of unit length; a row of zeros has no direction, stays zero and gets no gradient."""
     norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     has_direction = norms > NORM_FLOOR
@@ -40,7 +40,7 @@ def cosine(features: Tensor, weight: Tensor) -> Tensor:
     Autocast may run the product in half precision; everything after it is at least float32.
     """
     dtype = working_dtype(features, weight)
-    units, rows = normalise(features.to(dtype)), weight.to(dtype)
+    units, rows = normalize(features.to(dtype)), weight.to(dtype)
     if torch.compiler.is_compiling():  # a compiler fuses the formula by itself
         return (F.linear(units, rows).to(dtype) * inverse_lengths(rows)).clamp(-1.0, 1.0)
     values: Tensor = CosineProduct.apply(units, rows, None)[0]  # type: ignore[no-untyped-call]
@@ -53,7 +53,7 @@ def cosine_and_true(features: Tensor, weight: Tensor, labels: Tensor) -> tuple[T
         values = cosine(features, weight)
         return values, values.gather(1, labels[:, None])[:, 0]
     dtype = working_dtype(features, weight)
-    values, true, _ = CosineProduct.apply(normalise(features.to(dtype)), weight.to(dtype), labels)  # type: ignore[no-untyped-call]
+    values, true, _ = CosineProduct.apply(normalize(features.to(dtype)), weight.to(dtype), labels)  # type: ignore[no-untyped-call]
     return values, true
 
 

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from fedra.errors import ConfigError
 from fedra.losses import LOSSES, AngularLoss
-from fedra.losses.loss_plot import COLOURS, INK, at_mean, broken_at_jumps, curve, dress, seen
+from fedra.losses.loss_plot import COLORS, INK, at_mean, broken_at_jumps, curve, dress, seen
 from fedra.writing import save_figure
 
 Values = NDArray[np.float64]
 
-COMPARED = ("normalised-softmax", "arcface", "elastic-arcface", "cosface", "cvm", "adaptive-margin")
+COMPARED = ("normalized-softmax", "arcface", "elastic-arcface", "cosface", "cvm", "adaptive-margin")
 """The losses of the paper's figure 2, in its order."""
 
-GREY, FIRST, SECOND = "#c9ced6", "#dcebf7", "#fbe8d8"
+GRAY, FIRST, SECOND = "#c9ced6", "#dcebf7", "#fbe8d8"
 DASHED = (0, (4, 3))
 COLUMNS = 3
 DEVIATIONS = 2  # how far a random margin is shown from its mean
@@ -52,7 +52,7 @@ def draw_margins(losses: Mapping[str, AngularLoss], path: Path | str) -> None:
     for axes, (name, loss) in zip(panels, losses.items(), strict=False):
         _draw_boundary(axes, loss)
         axes.set_title(name, fontsize=10, color=INK, loc="left")
-    patches = [Patch(color=colour) for colour in (FIRST, GREY, SECOND)]
+    patches = [Patch(color=color) for color in (FIRST, GRAY, SECOND)]
     figure.legend(patches, ["class 1", "margin", "class 2"], loc="outside lower center", ncols=3, frameon=False)
     save_figure(figure, Path(path))
 
@@ -90,7 +90,7 @@ def _draw_curves(figure: SubFigure, losses: Mapping[str, AngularLoss]) -> None:
     for index, (name, loss) in enumerate(losses.items()):
         # Thinner and thinner, so that a curve hidden by another still shows.
         width = 1.4 + 2 * (len(losses) - index) / len(losses)
-        style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "linewidth": width}
+        style: dict[str, Any] = {"color": COLORS[index % len(COLORS)], "linewidth": width}
         logit, _ = curve(loss, np.radians(degrees))
         left.plot(degrees, broken_at_jumps(logit, 0.1), label=name, **style)
         right.plot(degrees, broken_at_jumps(margin(loss, np.radians(degrees))), **style)
@@ -106,7 +106,7 @@ def _draw_boundary(axes: Axes, loss: AngularLoss) -> None:
         # Columns are the first angle: positive where class 1 is decided; the mirror image decides class 2.
         ahead = advantage(variant, np.radians(degrees), np.radians(degrees)).T
         if index == 0:
-            axes.set_facecolor(GREY)
+            axes.set_facecolor(GRAY)
             axes.contourf(degrees, degrees, ahead, levels=(0, np.inf), colors=(FIRST,))
             axes.contourf(degrees, degrees, ahead.T, levels=(0, np.inf), colors=(SECOND,))
         for side in (ahead, ahead.T):

@@ -27,7 +27,7 @@ def drawn_margins(seen: Cosines, mean: float, sigma: float, assignment: Assignme
     """Margins e_i ~ N(mean, sigma^2), one for each example; padding has the mean and takes no place in an order.
 
     drawn      as they come
-    sorted     the smallest margin to the example nearest its class centre, as the paper means its "+" forms
+    sorted     the smallest margin to the example nearest its class center, as the paper means its "+" forms
     published  what the authors' code does for "+": it applies the inverse of that order
     """
     margins = mean + sigma * seen.drawn["noise"].to(seen.true)
@@ -62,7 +62,7 @@ class ElasticArcFace(ShiftedLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticArcFacePlus(ElasticArcFace):
-    """Random angular margin, larger for examples far from their centre (ElasticFace-Arc+, arXiv:2109.09416).
+    """Random angular margin, larger for examples far from their center (ElasticFace-Arc+, arXiv:2109.09416).
 
     The margins of a batch are sorted: the nearest example gets the smallest.
     """
@@ -93,7 +93,7 @@ class ElasticCosFace(ScaledLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticCosFacePlus(ElasticCosFace):
-    """Random cosine margin, larger for examples far from their centre (ElasticFace-Cos+, arXiv:2109.09416).
+    """Random cosine margin, larger for examples far from their center (ElasticFace-Cos+, arXiv:2109.09416).
 
     The margins of a batch are sorted: the nearest example gets the smallest.
     """

@@ -40,7 +40,7 @@ class Softmax(AngularLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormalisedSoftmax(ScaledLoss):
+class NormalizedSoftmax(ScaledLoss):
     """Softmax on cosines, no margin (NormFace, Wang et al. 2017, arXiv:1704.06369).
 
     logit_j = s cos t_j
@@ -96,7 +96,7 @@ class Combined(ShiftedLoss):
 
     logit_y = s (cos(m1 t_y + m2) - m3)
 
-    (1, 0, 0) is NormalisedSoftmax, (1, m, 0) ArcFace, (1, 0, m) CosFace. Beyond 180 degrees `overflow="thmm"`
+    (1, 0, 0) is NormalizedSoftmax, (1, m, 0) ArcFace, (1, 0, m) CosFace. Beyond 180 degrees `overflow="thmm"`
     is ArcFace's rule for m1 = 1 and SphereFace's psi for any other m1, where th/mm would not be monotone.
     """
 

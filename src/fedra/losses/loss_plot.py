@@ -22,7 +22,7 @@ FEATURE_LENGTH = 20.0  # where AdaFace starts its running mean
 SETTLED_STEP = 1e6  # SphereFace's annealing is over
 
 INK = "#22262b"
-COLOURS = ("#1f77b4", "#d1495b", "#2a9d5c", "#8659b5", "#e08a1e", "#17899b", "#7a6a58", "#c2518f")
+COLORS = ("#1f77b4", "#d1495b", "#2a9d5c", "#8659b5", "#e08a1e", "#17899b", "#7a6a58", "#c2518f")
 
 
 def draw(names: Sequence[str], path: Path | str) -> None:
@@ -39,7 +39,7 @@ def draw(names: Sequence[str], path: Path | str) -> None:
         value, slope = curve(LOSSES[name](), np.radians(degrees))
         # Thinner and thinner, so that a curve hidden by another still shows.
         style: dict[str, Any] = {
-            "color": COLOURS[index % len(COLOURS)],
+            "color": COLORS[index % len(COLORS)],
             "linewidth": 1.4 + 2 * (len(names) - index) / len(names),
         }
         for axes, line in ((left, value), (right, slope)):

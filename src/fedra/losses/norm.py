@@ -27,7 +27,7 @@ class MagFace(ShiftedLoss):
     upper_norm: Positive = 110.0
     lower_margin: AngularMargin = 0.45
     upper_margin: AngularMargin = 0.8
-    regularisation: NonNegative = 35.0
+    regularization: NonNegative = 35.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +46,7 @@ class MagFace(ShiftedLoss):
 
     def losses(self, seen: Cosines) -> Tensor:
         magnitude = self.magnitude(seen)
-        return super().losses(seen) + self.regularisation * (magnitude / self.upper_norm**2 + 1 / magnitude)
+        return super().losses(seen) + self.regularization * (magnitude / self.upper_norm**2 + 1 / magnitude)
 
 
 @dataclass(frozen=True, kw_only=True)

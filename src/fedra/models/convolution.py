@@ -1,4 +1,4 @@
-"""The unit that mobile face networks repeat: a convolution without bias, its normalisation, its activation."""
+"""The unit that mobile face networks repeat: a convolution without bias, its normalization, its activation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from fedra.models.normalization import Normaliser
+from fedra.models.normalization import Normalizer
 
 Activation = Literal["prelu", "relu", "none"]
 
@@ -16,7 +16,7 @@ def convolution(
     channels_in: int,
     channels_out: int,
     kernel: int | tuple[int, int],
-    normaliser: Normaliser,
+    normalizer: Normalizer,
     *,
     stride: int = 1,
     groups: int = 1,
@@ -30,7 +30,7 @@ def convolution(
     padding = kernel // 2 if isinstance(kernel, int) else 0
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     layers["conv"] = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, groups=groups, bias=False)
-    layers["norm"] = normaliser.maps(channels_out)
+    layers["norm"] = normalizer.maps(channels_out)
     if activation == "prelu":
         layers["activation"] = nn.PReLU(channels_out)  # one slope per channel (He et al. 2015)
     elif activation == "relu":

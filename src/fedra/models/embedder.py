@@ -167,8 +167,8 @@ def _body_of(
     where = torch.device(device) if device is not None else torch.device("cpu") if first is None else first.device
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and not m.track_running_stats for m in module.modules()):
         raise ConfigError(
-            "the model normalises by the batch's own statistics, so that an image's embedding would depend on its "
-            "neighbours: train it with norm = 'running' or 'group'"
+            "the model normalizes by the batch's own statistics, so that an image's embedding would depend on its "
+            "neighbors: train it with norm = 'running' or 'group'"
         )
     if keeps_contract(module):
         model = Model(module, where)

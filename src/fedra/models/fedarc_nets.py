@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import nn
 
-from fedra.models.normalization import Norm, Normaliser
+from fedra.models.normalization import Norm, Normalizer
 from fedra.models.recognition_model import RecognitionModel
 from fedra.models.resnet import residual_trunk
-from fedra.models.stem import front, initialise_convolutions
+from fedra.models.stem import front, initialize_convolutions
 from fedra.models.zoo import MODELS
 
 EMBEDDING = 512
@@ -67,21 +67,21 @@ def fedarc_resnet18(
     `norm`, `groups` and `width` are as in resnet18.
     """
     layers, (channels, _, _) = front("fedarc-resnet18", shape, smallest=8)
-    normaliser = Normaliser(norm, groups)
+    normalizer = Normalizer(norm, groups)
     trunk = nn.Sequential(
         *layers,
         nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False),
-        normaliser.maps(width),
+        normalizer.maps(width),
         nn.MaxPool2d(3, stride=2, padding=1),
         nn.ReLU(),
-        *residual_trunk(width, normaliser),
+        *residual_trunk(width, normalizer),
     )
-    initialise_convolutions(trunk)
+    initialize_convolutions(trunk)
     embedding = nn.Sequential(
         nn.Conv2d(8 * width, EMBEDDING, 1, bias=False),
-        normaliser.maps(EMBEDDING),
+        normalizer.maps(EMBEDDING),
         nn.Flatten(),
         nn.Linear(EMBEDDING, EMBEDDING, bias=False),
-        normaliser.vectors(EMBEDDING),
+        normalizer.vectors(EMBEDDING),
     )
     return RecognitionModel(nn.Sequential(trunk, embedding), nn.Linear(EMBEDDING, classes))

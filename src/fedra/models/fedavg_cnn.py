@@ -10,13 +10,13 @@ from fedra.models.zoo import MODELS
 
 
 @MODELS.add("fedavg-cnn")
-def fedavg_cnn(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) -> RecognitionModel:
+def fedavg_cnn(shape: tuple[int, ...], classes: int, *, repeat_gray: bool = False) -> RecognitionModel:
     """Two 5x5 convolutions and a 512-d layer (McMahan et al. 2017): 1,663,370 weights on MNIST.
 
-    With `repeat_grey`, one-channel images are repeated to three in the forward pass and the first
+    With `repeat_gray`, one-channel images are repeated to three in the forward pass and the first
     convolution reads three: the 1,664,970 weights of FedSoL's experiments on MNIST.
     """
-    layers, (channels, height, width) = front("fedavg-cnn", shape, smallest=8, repeat_grey=repeat_grey)
+    layers, (channels, height, width) = front("fedavg-cnn", shape, smallest=8, repeat_gray=repeat_gray)
     body = nn.Sequential(
         *layers,
         nn.Conv2d(channels, 32, 5, padding=2),

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedra.models.convolution import Activation, convolution, halved, scaled
-from fedra.models.mobilefacenet import global_depthwise, recogniser
-from fedra.models.normalization import Norm, Normaliser
+from fedra.models.mobilefacenet import global_depthwise, recognizer
+from fedra.models.normalization import Norm, Normalizer
 from fedra.models.recognition_model import RecognitionModel
 from fedra.models.stem import front
 from fedra.models.zoo import MODELS
@@ -53,11 +53,11 @@ ROWS = (
 class Ghost(nn.Module):
     """cat(p, cheap(p)) with p a 1x1 convolution to half of the channels and `cheap` a depth-wise 3x3 one."""
 
-    def __init__(self, channels_in: int, channels_out: int, normaliser: Normaliser, activation: Activation) -> None:
+    def __init__(self, channels_in: int, channels_out: int, normalizer: Normalizer, activation: Activation) -> None:
         super().__init__()
         half = channels_out // 2
-        self.primary = convolution(channels_in, half, 1, normaliser, activation=activation)
-        self.cheap = convolution(half, half, 3, normaliser, groups=half, activation=activation)
+        self.primary = convolution(channels_in, half, 1, normalizer, activation=activation)
+        self.cheap = convolution(half, half, 3, normalizer, groups=half, activation=activation)
 
     def forward(self, maps: Tensor) -> Tensor:
         primary = self.primary(maps)
@@ -85,23 +85,23 @@ class ChannelWeights(nn.Module):
 class GhostBottleneck(nn.Module):
     """shortcut(x) + ghost(weigh(halve(ghost(x)))), linear at its end."""
 
-    def __init__(self, channels_in: int, row: Row, normaliser: Normaliser, activation: Activation) -> None:
+    def __init__(self, channels_in: int, row: Row, normalizer: Normalizer, activation: Activation) -> None:
         super().__init__()
         kernel, hidden, channels, stride, weighed = row
-        self.residual = nn.Sequential(OrderedDict(expand=Ghost(channels_in, hidden, normaliser, activation)))
+        self.residual = nn.Sequential(OrderedDict(expand=Ghost(channels_in, hidden, normalizer, activation)))
         if stride == 2:
-            halve = convolution(hidden, hidden, kernel, normaliser, stride=2, groups=hidden, activation="none")
+            halve = convolution(hidden, hidden, kernel, normalizer, stride=2, groups=hidden, activation="none")
             self.residual.add_module("halve", halve)
         if weighed:
             self.residual.add_module("weigh", ChannelWeights(hidden, scaled(hidden / 4)))
-        self.residual.add_module("project", Ghost(hidden, channels, normaliser, "none"))
+        self.residual.add_module("project", Ghost(hidden, channels, normalizer, "none"))
         self.shortcut: nn.Module = nn.Identity()
         if stride == 2 or channels_in != channels:
             self.shortcut = nn.Sequential(
                 convolution(
-                    channels_in, channels_in, kernel, normaliser, stride=stride, groups=channels_in, activation="none"
+                    channels_in, channels_in, kernel, normalizer, stride=stride, groups=channels_in, activation="none"
                 ),
-                convolution(channels_in, channels, 1, normaliser, activation="none"),
+                convolution(channels_in, channels, 1, normalizer, activation="none"),
             )
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -128,15 +128,15 @@ def ghostfacenet(
     one. `norm` and `groups` are as in resnet18.
     """
     _, (channels, height, across) = front("ghostfacenet", shape, smallest=16)
-    normaliser = Normaliser(norm, groups)
+    normalizer = Normalizer(norm, groups)
     outer = scaled(16, width)
     body: OrderedDict[str, nn.Module] = OrderedDict(
-        stem=convolution(channels, outer, 3, normaliser, stride=stride, activation=activation), blocks=nn.Sequential()
+        stem=convolution(channels, outer, 3, normalizer, stride=stride, activation=activation), blocks=nn.Sequential()
     )
     for row in ROWS:
         wide = row._replace(hidden=scaled(row.hidden, width), channels=scaled(row.channels, width))
-        body["blocks"].append(GhostBottleneck(outer, wide, normaliser, activation))  # type: ignore[operator]
+        body["blocks"].append(GhostBottleneck(outer, wide, normalizer, activation))  # type: ignore[operator]
         outer = wide.channels
     size = halved(height, across, 4 + (stride == 2))
-    body |= global_depthwise(outer, scaled(512, width), size, embedding, normaliser, activation)
-    return recogniser(body, embedding, classes)
+    body |= global_depthwise(outer, scaled(512, width), size, embedding, normalizer, activation)
+    return recognizer(body, embedding, classes)

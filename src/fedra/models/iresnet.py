@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedra.models.convolution import convolution, halved
-from fedra.models.normalization import Norm, Normaliser, with_fixed_scale
+from fedra.models.normalization import Norm, Normalizer, with_fixed_scale
 from fedra.models.recognition_model import RecognitionModel
 from fedra.models.stem import front
 from fedra.models.zoo import MODELS
@@ -21,20 +21,20 @@ Size = Annotated[int, Field(gt=0)]
 class ImprovedBlock(nn.Module):
     """shortcut(x) + norm(conv(prelu(norm(conv(norm(x)))))); the second convolution has the stride."""
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int, normaliser: Normaliser) -> None:
+    def __init__(self, channels_in: int, channels_out: int, stride: int, normalizer: Normalizer) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            normaliser.maps(channels_in),
+            normalizer.maps(channels_in),
             nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False),
-            normaliser.maps(channels_out),
+            normalizer.maps(channels_out),
             nn.PReLU(channels_out),
             nn.Conv2d(channels_out, channels_out, 3, stride, padding=1, bias=False),
-            normaliser.maps(channels_out),
+            normalizer.maps(channels_out),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), normaliser.maps(channels_out)
+                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), normalizer.maps(channels_out)
             )
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -42,13 +42,13 @@ class ImprovedBlock(nn.Module):
         return summed
 
 
-def improved_blocks(width: int, counts: tuple[int, ...], normaliser: Normaliser) -> nn.Sequential:
+def improved_blocks(width: int, counts: tuple[int, ...], normalizer: Normalizer) -> nn.Sequential:
     """Stages of `counts` blocks, the channels doubling at each, every stage halving the sides."""
     layers, channels = nn.Sequential(), width
     for stage, count in enumerate(counts):
         wider = width * 2**stage
         for number in range(count):
-            layers.append(ImprovedBlock(channels, wider, 2 if number == 0 else 1, normaliser))
+            layers.append(ImprovedBlock(channels, wider, 2 if number == 0 else 1, normalizer))
             channels = wider
     return layers
 
@@ -65,23 +65,23 @@ def _register(name: str, counts: tuple[int, int, int, int], about: str, size: tu
         groups: Size = 2,
     ) -> RecognitionModel:
         _, (channels, height, across) = front(name, shape, smallest=16)
-        normaliser = Normaliser(norm, groups)
+        normalizer = Normalizer(norm, groups)
         high, wide = halved(height, across, 4)
         body: OrderedDict[str, nn.Module] = OrderedDict(
-            stem=convolution(channels, width, 3, normaliser),
-            blocks=improved_blocks(width, counts, normaliser),
-            norm=normaliser.maps(8 * width),
+            stem=convolution(channels, width, 3, normalizer),
+            blocks=improved_blocks(width, counts, normalizer),
+            norm=normalizer.maps(8 * width),
             flatten=nn.Flatten(),
         )
         if dropout:
             body["dropout"] = nn.Dropout(dropout)
         body["embedding"] = nn.Linear(8 * width * high * wide, embedding)
-        body["features"] = with_fixed_scale(normaliser.vectors(embedding))
+        body["features"] = with_fixed_scale(normalizer.vectors(embedding))
         return RecognitionModel(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
 
     iresnet.__doc__ = f"""{about}
 
-    The feature is the embedding, after `dropout` (0.4 is usual for CASIA-WebFace) and a last normalisation whose scale
+    The feature is the embedding, after `dropout` (0.4 is usual for CASIA-WebFace) and a last normalization whose scale
     is fixed to 1: printed counts include that scale, but nothing trains it. `width` is the first stage's, the sides
     are halved four times. `norm` and `groups` are as in resnet18."""
     MODELS.add(name)(iresnet)

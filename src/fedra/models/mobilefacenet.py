@@ -9,9 +9,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedra.models.convolution import Activation, convolution, halved, scaled
-from fedra.models.normalization import Norm, Normaliser
+from fedra.models.normalization import Norm, Normalizer
 from fedra.models.recognition_model import RecognitionModel
-from fedra.models.stem import front, initialise_convolutions
+from fedra.models.stem import front, initialize_convolutions
 from fedra.models.zoo import MODELS
 from fedra.registry import Positive
 
@@ -50,11 +50,11 @@ def stages(second: int = 4, third: int = 6, fourth: int = 2) -> tuple[Stage, ...
 class Bottleneck(nn.Module):
     """project(depthwise(expand(x))), linear at its end, plus x where the shape stays."""
 
-    def __init__(self, channels_in: int, hidden: int, channels_out: int, stride: int, normaliser: Normaliser) -> None:
+    def __init__(self, channels_in: int, hidden: int, channels_out: int, stride: int, normalizer: Normalizer) -> None:
         super().__init__()
-        self.expand = convolution(channels_in, hidden, 1, normaliser)
-        self.depthwise = convolution(hidden, hidden, 3, normaliser, stride=stride, groups=hidden)
-        self.project = convolution(hidden, channels_out, 1, normaliser, activation="none")
+        self.expand = convolution(channels_in, hidden, 1, normalizer)
+        self.depthwise = convolution(hidden, hidden, 3, normalizer, stride=stride, groups=hidden)
+        self.project = convolution(hidden, channels_out, 1, normalizer, activation="none")
         self.residual = stride == 1 and channels_in == channels_out
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -62,13 +62,13 @@ class Bottleneck(nn.Module):
         return maps + projected if self.residual else projected
 
 
-def bottlenecks(channels: int, plan: tuple[Stage, ...], normaliser: Normaliser) -> nn.Sequential:
+def bottlenecks(channels: int, plan: tuple[Stage, ...], normalizer: Normalizer) -> nn.Sequential:
     """The blocks of all stages in a row."""
     layers = nn.Sequential()
     for hidden, wider, repeats, first_stride in plan:
         for number in range(repeats):
             stride = first_stride if number == 0 else 1
-            layers.append(Bottleneck(channels, hidden, wider, stride, normaliser))
+            layers.append(Bottleneck(channels, hidden, wider, stride, normalizer))
             channels = wider
     return layers
 
@@ -78,23 +78,23 @@ def global_depthwise(
     last: int,
     size: tuple[int, int],
     embedding: int,
-    normaliser: Normaliser,
+    normalizer: Normalizer,
     activation: Activation = "prelu",
 ) -> OrderedDict[str, nn.Module]:
-    """The end of the network: each channel weighs its own map as a whole, then a linear embedding, normalised."""
+    """The end of the network: each channel weighs its own map as a whole, then a linear embedding, normalized."""
     return OrderedDict(
-        widen=convolution(channels, last, 1, normaliser, activation=activation),
-        global_depthwise=convolution(last, last, size, normaliser, groups=last, activation="none"),
+        widen=convolution(channels, last, 1, normalizer, activation=activation),
+        global_depthwise=convolution(last, last, size, normalizer, groups=last, activation="none"),
         flatten=nn.Flatten(),
         embedding=nn.Linear(last, embedding, bias=False),
-        features=normaliser.vectors(embedding),
+        features=normalizer.vectors(embedding),
     )
 
 
-def recogniser(body: OrderedDict[str, nn.Module], embedding: int, classes: int) -> RecognitionModel:
+def recognizer(body: OrderedDict[str, nn.Module], embedding: int, classes: int) -> RecognitionModel:
     """The body with He's weights and a linear head."""
     whole = nn.Sequential(body)
-    initialise_convolutions(whole)
+    initialize_convolutions(whole)
     return RecognitionModel(whole, nn.Linear(embedding, classes, bias=False))
 
 
@@ -114,17 +114,17 @@ def mobilefacenet(
     large as the last map, a sixteenth of the image's sides. `norm` and `groups` are as in resnet18.
     """
     _, (channels, height, across) = front("mobilefacenet", shape, smallest=SMALLEST)
-    normaliser = Normaliser(norm, groups)
+    normalizer = Normalizer(norm, groups)
     plan = tuple(stage.wider(width, width) for stage in stages())
     first = plan[0].channels
     body: OrderedDict[str, nn.Module] = OrderedDict(
-        stem=convolution(channels, first, 3, normaliser, stride=2),
-        depthwise=convolution(first, first, 3, normaliser, groups=first),
-        blocks=bottlenecks(first, plan, normaliser),
+        stem=convolution(channels, first, 3, normalizer, stride=2),
+        depthwise=convolution(first, first, 3, normalizer, groups=first),
+        blocks=bottlenecks(first, plan, normalizer),
     )
     size = halved(height, across, 4)
-    body |= global_depthwise(plan[-1].channels, scaled(512, width), size, embedding, normaliser)
-    return recogniser(body, embedding, classes)
+    body |= global_depthwise(plan[-1].channels, scaled(512, width), size, embedding, normalizer)
+    return recognizer(body, embedding, classes)
 
 
 @MODELS.add("mobilefacenet-tiny")
@@ -152,18 +152,18 @@ def mbf(
     keep the size; a first count of 1 stands for one grouped convolution. "mbf-large" has more of both.
     """
     _, (channels, height, across) = front("mbf", shape, smallest=SMALLEST)
-    normaliser = Normaliser(norm, groups)
+    normalizer = Normalizer(norm, groups)
     first, *others = blocks
     plan = tuple(stage.wider(1, scale) for stage in stages(*others))
     outer = plan[0].channels
-    body: OrderedDict[str, nn.Module] = OrderedDict(stem=convolution(channels, outer, 3, normaliser, stride=2))
+    body: OrderedDict[str, nn.Module] = OrderedDict(stem=convolution(channels, outer, 3, normalizer, stride=2))
     if first == 1:
-        body["depthwise"] = convolution(outer, outer, 3, normaliser, groups=DEPTH_WISE_GROUPS)
+        body["depthwise"] = convolution(outer, outer, 3, normalizer, groups=DEPTH_WISE_GROUPS)
     else:
         plan = (Stage(128, outer, first, 1), *plan)
-    body["blocks"] = bottlenecks(outer, plan, normaliser)
-    body |= global_depthwise(plan[-1].channels, 512, halved(height, across, 4), embedding, normaliser)
-    return recogniser(body, embedding, classes)
+    body["blocks"] = bottlenecks(outer, plan, normalizer)
+    body |= global_depthwise(plan[-1].channels, 512, halved(height, across, 4), embedding, normalizer)
+    return recognizer(body, embedding, classes)
 
 
 @MODELS.add("mbf-large")

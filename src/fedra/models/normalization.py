@@ -1,4 +1,4 @@
-"""How a residual network normalises: the statistics that federated averaging treats differently."""
+"""How a residual network normalizes: the statistics that federated averaging treats differently."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Norm = Literal["batch", "running", "fixed", "group"]
 
 
 class _AnyBatch(nn.modules.batchnorm._BatchNorm):
-    """Batch normalisation that can also train on one value per channel, which has no variance.
+    """Batch normalization that can also train on one value per channel, which has no variance.
 
-    Such a batch is normalised by the running statistics and leaves no trace in them.
+    Such a batch is normalized by the running statistics and leaves no trace in them.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class BatchNormVectors(_AnyBatch, nn.BatchNorm1d):
 
 
 class _GivenStatistics(nn.modules.batchnorm._BatchNorm):
-    """Batch normalisation by the statistics it came with, in training too: they are read and never moved."""
+    """Batch normalization by the statistics it came with, in training too: they are read and never moved."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
@@ -55,8 +55,8 @@ class FixedBatchNormVectors(_GivenStatistics, nn.BatchNorm1d):
 
 
 @dataclass(frozen=True)
-class Normaliser:
-    """Makes the normalising layers of one model.
+class Normalizer:
+    """Makes the normalizing layers of one model.
 
     "batch": statistics of the batch, in training and in evaluation; nothing to average (FedSoL's code).
     "running": usual BatchNorm, whose running statistics are buffers of the model.
@@ -91,7 +91,7 @@ class Normaliser:
 
 
 def with_fixed_scale(layer: nn.Module) -> nn.Module:
-    """A normalising layer whose scale stays at 1: a buffer, so that neither a gradient nor weight decay moves it."""
+    """A normalizing layer whose scale stays at 1: a buffer, so that neither a gradient nor weight decay moves it."""
     scale = layer.get_parameter("weight").detach()
     del layer.weight
     layer.register_buffer("weight", torch.ones_like(scale))

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedra.models.normalization import Norm, Normaliser
+from fedra.models.normalization import Norm, Normalizer
 from fedra.models.recognition_model import RecognitionModel
 from fedra.models.stem import front
 from fedra.models.zoo import MODELS
@@ -17,33 +17,33 @@ from fedra.models.zoo import MODELS
 class ResidualBlock(nn.Module):
     """relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))), with a 1x1 projection where the shape changes."""
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int, normaliser: Normaliser) -> None:
+    def __init__(self, channels_in: int, channels_out: int, stride: int, normalizer: Normalizer) -> None:
         super().__init__()
         self.residual = nn.Sequential(
             nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False),
-            normaliser.maps(channels_out),
+            normalizer.maps(channels_out),
             nn.ReLU(),
             nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
-            normaliser.maps(channels_out),
+            normalizer.maps(channels_out),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), normaliser.maps(channels_out)
+                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), normalizer.maps(channels_out)
             )
 
     def forward(self, maps: Tensor) -> Tensor:
         return F.relu(self.shortcut(maps) + self.residual(maps))
 
 
-def residual_trunk(width: int, normaliser: Normaliser) -> list[nn.Module]:
+def residual_trunk(width: int, normalizer: Normalizer) -> list[nn.Module]:
     """Four stages of two blocks, `width` channels doubling at each, then the mean: (B, 8 width, 1, 1)."""
     layers: list[nn.Module] = []
     channels = width
     for stage in range(4):
         wider = width * 2**stage
-        layers.append(ResidualBlock(channels, wider, 1 if stage == 0 else 2, normaliser))
-        layers.append(ResidualBlock(wider, wider, 1, normaliser))
+        layers.append(ResidualBlock(channels, wider, 1 if stage == 0 else 2, normalizer))
+        layers.append(ResidualBlock(wider, wider, 1, normalizer))
         channels = wider
     return [*layers, nn.AdaptiveAvgPool2d(1)]
 
@@ -56,15 +56,15 @@ def resnet18(
     norm: Norm = "batch",
     groups: Annotated[int, Field(gt=0)] = 2,
     width: Annotated[int, Field(gt=0)] = 64,
-    repeat_grey: bool = False,
+    repeat_gray: bool = False,
 ) -> RecognitionModel:
-    """ResNet-18 with a 3x3 stem (He et al. 2016): 11,173,962 weights for ten classes of colour images.
+    """ResNet-18 with a 3x3 stem (He et al. 2016): 11,173,962 weights for ten classes of color images.
 
     `norm` is "batch" (batch statistics always, no buffers), "running" or "group" (with `groups`);
     `width` is the first stage's, the pooled feature has 8 width entries.
     """
-    layers, (channels, _, _) = front("resnet18", shape, smallest=8, repeat_grey=repeat_grey)
-    normaliser = Normaliser(norm, groups)
-    stem = [nn.Conv2d(channels, width, 3, padding=1, bias=False), normaliser.maps(width), nn.ReLU()]
-    body = nn.Sequential(*layers, *stem, *residual_trunk(width, normaliser), nn.Flatten())
+    layers, (channels, _, _) = front("resnet18", shape, smallest=8, repeat_gray=repeat_gray)
+    normalizer = Normalizer(norm, groups)
+    stem = [nn.Conv2d(channels, width, 3, padding=1, bias=False), normalizer.maps(width), nn.ReLU()]
+    body = nn.Sequential(*layers, *stem, *residual_trunk(width, normalizer), nn.Flatten())
     return RecognitionModel(body, nn.Linear(8 * width, classes))

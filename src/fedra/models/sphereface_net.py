@@ -1,4 +1,4 @@
-"""SphereFace's networks (Liu et al. 2017): residual, with PReLU, without normalisation."""
+"""SphereFace's networks (Liu et al. 2017): residual, with PReLU, without normalization."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _register(depth: int, counts: tuple[int, int, int, int], weights: str) -> No
 
     sphere.__doc__ = f"""SphereFace's network of {depth} layers (Liu et al. 2017): {weights} weights before the head.
 
-    They are counted at 112x112. Without normalisation nothing depends on the batch. The feature is the linear
+    They are counted at 112x112. Without normalization nothing depends on the batch. The feature is the linear
     embedding; `width` is the first stage's, the sides are halved four times."""
     MODELS.add(f"sphere{depth}")(sphere)
 

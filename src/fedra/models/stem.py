@@ -1,4 +1,4 @@
-"""What stands before the first layer of an image model: checks, grey to colour, small to large."""
+"""What stands before the first layer of an image model: checks, gray to color, small to large."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from torch import Tensor, nn
 from fedra.errors import ConfigError
 
 
-class RepeatGrey(nn.Module):
-    """One grey channel becomes three equal ones, as FedSoL's code does for MNIST and Tissue."""
+class RepeatGray(nn.Module):
+    """One gray channel becomes three equal ones, as FedSoL's code does for MNIST and Tissue."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.expand(-1, 3, -1, -1)
 
 
 def front(
-    model: str, shape: tuple[int, ...], *, smallest: int, repeat_grey: bool = False, enlarge_to: int = 0
+    model: str, shape: tuple[int, ...], *, smallest: int, repeat_gray: bool = False, enlarge_to: int = 0
 ) -> tuple[list[nn.Module], tuple[int, int, int]]:
     """The layers that prepare an image of `shape`, and the (C, H, W) they give.
 
-    `repeat_grey` makes one channel three; sides below `enlarge_to` are enlarged to it (nearest pixel).
+    `repeat_gray` makes one channel three; sides below `enlarge_to` are enlarged to it (nearest pixel).
     """
     channels, height, width = _image_shape(model, shape, smallest)
     layers: list[nn.Module] = []
-    if repeat_grey:
+    if repeat_gray:
         if channels != 1:
             raise ConfigError(
-                f"the model '{model}' got repeat_grey for images of {channels} channels: "
+                f"the model '{model}' got repeat_gray for images of {channels} channels: "
                 "it needs one channel, so leave it out"
             )
-        layers.append(RepeatGrey())
+        layers.append(RepeatGray())
         channels = 3
     size = (max(height, enlarge_to), max(width, enlarge_to))
     if size != (height, width):
@@ -52,7 +52,7 @@ def _image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int
     return channels, height, width
 
 
-def initialise_convolutions(module: nn.Module) -> None:
+def initialize_convolutions(module: nn.Module) -> None:
     """Weights from N(0, variance 2 / (k * k * channels out)), biases 0 (He et al. 2015, fan-out form)."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from torch import nn
 
 from fedra.models.recognition_model import RecognitionModel
-from fedra.models.stem import front, initialise_convolutions
+from fedra.models.stem import front, initialize_convolutions
 from fedra.models.zoo import MODELS
 
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
 @MODELS.add("vgg11")
-def vgg11(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) -> RecognitionModel:
-    """VGG-11 without normalisation or dropout: 9,750,922 weights for ten classes of 32x32 colour images.
+def vgg11(shape: tuple[int, ...], classes: int, *, repeat_gray: bool = False) -> RecognitionModel:
+    """VGG-11 without normalization or dropout: 9,750,922 weights for ten classes of 32x32 color images.
 
     Sides below 32 are enlarged to 32 by the nearest pixel; the feature is the second 512-d layer.
     """
-    layers, (channels, height, width) = front("vgg11", shape, smallest=8, repeat_grey=repeat_grey, enlarge_to=32)
+    layers, (channels, height, width) = front("vgg11", shape, smallest=8, repeat_gray=repeat_gray, enlarge_to=32)
     for stage in STAGES:
         for channels_out in stage:
             layers += [nn.Conv2d(channels, channels_out, 3, padding=1), nn.ReLU()]
@@ -32,5 +32,5 @@ def vgg11(shape: tuple[int, ...], classes: int, *, repeat_grey: bool = False) ->
         nn.Linear(512, 512),
         nn.ReLU(),
     )
-    initialise_convolutions(body)
+    initialize_convolutions(body)
     return RecognitionModel(body, nn.Linear(512, classes))

@@ -96,18 +96,18 @@ def sl_vit(
     classes: int,
     *,
     resize: bool = True,
-    repeat_grey: bool = False,
+    repeat_gray: bool = False,
     width: Annotated[int, Field(gt=0)] = 192,
     depth: Annotated[int, Field(gt=0)] = 9,
     heads: Annotated[int, Field(gt=0)] = 12,
 ) -> RecognitionModel:
-    """SL-ViT (Lee, Lee and Song 2021): 6,176,275 weights for ten classes of 32x32 colour images.
+    """SL-ViT (Lee, Lee and Song 2021): 6,176,275 weights for ten classes of 32x32 color images.
 
     The patch side is min(side // 4, 16). With `resize`, sides below 32 are enlarged to 32 as FedSoL's
     paper says; without it they are kept as its code does. The head is LayerNorm and Linear.
     """
     layers, (channels, height, across) = front(
-        "sl-vit", shape, smallest=8, repeat_grey=repeat_grey, enlarge_to=32 if resize else 0
+        "sl-vit", shape, smallest=8, repeat_gray=repeat_gray, enlarge_to=32 if resize else 0
     )
     patch = min(height // 4, 16)
     if height != across or height % patch:

@@ -120,7 +120,7 @@ class Accumulate(GradientRule):
     """Takes the batch in `passes` nearly equal portions, one after the other, so that a large batch fits into memory.
 
     The mean of the portions' gradients, each weighted by its examples, is the whole batch's gradient wherever the loss
-    is a mean over examples. What looks at a batch as a whole sees a portion in its place: batch normalisation takes a
+    is a mean over examples. What looks at a batch as a whole sees a portion in its place: batch normalization takes a
     portion's statistics, and its running ones move with every portion. It stands innermost, last in the list.
     """
 

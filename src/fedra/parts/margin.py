@@ -130,7 +130,7 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
 
 @dataclass(frozen=True)
 class HeadMargin(MarginSoftmax, name="margin-head"):
-    """A margin loss on the rows of the model's own head in place of cross-entropy, as face recognisers are trained."""
+    """A margin loss on the rows of the model's own head in place of cross-entropy, as face recognizers are trained."""
 
     weight: Strength = 1.0
     fits_labels: ClassVar[bool] = True

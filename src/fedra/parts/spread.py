@@ -55,7 +55,7 @@ class Penalty(Part, abstract=True):
 
 @dataclass(frozen=True)
 class CrossClientSoftmax(Penalty):
-    """FedGC's regulariser (Niu and Deng, AAAI 2022, eq. 5): each row in a softmax against all rows of other clients.
+    """FedGC's regularizer (Niu and Deng, AAAI 2022, eq. 5): each row in a softmax against all rows of other clients.
 
     Without a `margin` the rows are taken as they are. With one they are unit vectors times its scale, and the margin
     lies on a row's likeness to itself; `scale` replaces the margin's own, which at 64 lets only rows within sixty
@@ -81,10 +81,10 @@ class CrossClientSoftmax(Penalty):
             largest = torch.maximum(powers.amax(dim=1), own)
             powers.sub_(largest[:, None]).exp_()
             positive = (own - largest).exp()
-            normaliser = powers.sum(dim=1) + positive
-            _add_push(total, block, powers, anchors * (self._scale / normaliser)[:, None])
+            normalizer = powers.sum(dim=1) + positive
+            _add_push(total, block, powers, anchors * (self._scale / normalizer)[:, None])
             if self.self_term and self.margin is None:
-                total.index_add_(0, block.anchors, (positive / normaliser - 1)[:, None] * anchors)
+                total.index_add_(0, block.anchors, (positive / normalizer - 1)[:, None] * anchors)
         if self.margin is not None:
             total = through_normalization(total, rows)
         return total / len(rows) if self.reduction == "mean" else total

@@ -58,10 +58,10 @@ def counted(diverged: Sequence[int]) -> dict[str, int]:
 
 
 def write(folder: Path, outcome: PersonalModels, told: Iterable[dict[str, Any]]) -> None:
-    """personalised.jsonl with these lines, and personalised.svg."""
-    claim(folder, "personalised.jsonl", "personalised.svg")
-    write_atomically(folder / "personalised.jsonl", "".join(json.dumps(line) + "\n" for line in told).encode())
-    draw_personalised(outcome, folder / "personalised.svg")
+    """personalized.jsonl with these lines, and personalized.svg."""
+    claim(folder, "personalized.jsonl", "personalized.svg")
+    write_atomically(folder / "personalized.jsonl", "".join(json.dumps(line) + "\n" for line in told).encode())
+    draw_personalized(outcome, folder / "personalized.svg")
 
 
 def result(outcome: PersonalModels) -> str:
@@ -73,12 +73,12 @@ def result(outcome: PersonalModels) -> str:
         mean, spread, worst = (None if value is None else f"{100 * value:.2f}" for value in found)
         return "none is finite" if mean is None else f"{mean} % on average, deviation {spread}, worst decile {worst}"
 
-    name = "personalised_accuracy"
+    name = "personalized_accuracy"
     tried = {f" {_words(way)}": told(f"{name}_{way}") for way in outcome.ways} or {"": told(name)}
     own = [f"clients' own models{way}: {text}" for way, text in tried.items()]
     shared = 100 * (figures["global_on_clients_accuracy"] or 0.0)
     more = [
-        f"{one.name} of clients' own models: {one.text(figures[f'personalised_{one.key}'])}, of the global model on "
+        f"{one.name} of clients' own models: {one.text(figures[f'personalized_{one.key}'])}, of the global model on "
         f"the same tests: {one.text(figures[f'global_on_clients_{one.key}'])}"
         for one in outcome.metrics
     ]
@@ -90,26 +90,26 @@ def _words(way: str) -> str:
     return re.sub(r"after_(\d+)", r"after \1 epochs", way).replace("_", " ")
 
 
-def draw_personalised(outcome: PersonalModels, path: Path) -> None:
+def draw_personalized(outcome: PersonalModels, path: Path) -> None:
     """How many clients have which accuracy, with their own models and with the global one."""
     from matplotlib.figure import Figure  # slow to import and only needed here
     from matplotlib.ticker import MaxNLocator
 
-    from fedra.reports.comparison import COLOURS
+    from fedra.reports.comparison import COLORS
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name, found, colour in (
-        ("the global model", outcome.shared, COLOURS[5]),
-        ("the client's own", outcome.own, COLOURS[0]),
+    for name, found, color in (
+        ("the global model", outcome.shared, COLORS[5]),
+        ("the client's own", outcome.own, COLORS[0]),
     ):
         values = [100 * value for value in found.values()]
         if not values:
             continue
         mean = sum(values) / len(values)
         label = f"{name}, {mean:.1f} % on average"
-        axes.hist(values, bins=BINS, range=(0, 100), color=colour, alpha=0.55, label=label)
-        axes.axvline(mean, color=colour, linewidth=1.4, linestyle="--")
+        axes.hist(values, bins=BINS, range=(0, 100), color=color, alpha=0.55, label=label)
+        axes.axvline(mean, color=color, linewidth=1.4, linestyle="--")
     axes.set(xlabel="accuracy on the client's own mixture of classes (%)", ylabel="clients", xlim=(0, 100))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=2)

@@ -27,7 +27,7 @@ from fedra.storage.run_folder import RunFolder
 from fedra.writing import save_figure
 
 Metrics = Sequence[Mapping[str, Any]]
-COLOURS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
+COLORS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
 
 
 def draw_curves(runs: Mapping[str, Metrics], path: Path) -> None:
@@ -41,7 +41,7 @@ def draw_mean_curves(groups: Mapping[str, Sequence[Metrics]], path: Path) -> Non
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for number, (name, runs) in enumerate(groups.items()):
-        color = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         _plot_mean(left, runs, "accuracy", 100, color=color, label=name, linewidth=1.8)
         _plot_mean(right, runs, "train_loss", 1, color=color, linewidth=1.4)
     left.set(xlabel="round", ylabel="test accuracy (%)")
@@ -79,7 +79,7 @@ def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[
     names = [short(value) for value in grid[keys[0]]]
     if len(keys) == 1:
         means, spread = [cell.mean for _, cell in cells], [cell.deviation for _, cell in cells]
-        axes.barh(names, means, xerr=spread, color=COLOURS[0], alpha=0.85, height=0.65)
+        axes.barh(names, means, xerr=spread, color=COLORS[0], alpha=0.85, height=0.65)
         axes.bar_label(axes.containers[-1], labels=[cell.text() for _, cell in cells], padding=4, fontsize=8)  # type: ignore[arg-type]
         axes.set(xlabel="test accuracy (%)", xlim=(0, max(means) * 1.2 + 1))
         axes.invert_yaxis()
@@ -102,7 +102,7 @@ def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[
 
 
 def titles(folders: Sequence[RunFolder]) -> list[str]:
-    """A name for each run: its algorithm (or that it is centralised), and its folder where two share one."""
+    """A name for each run: its algorithm (or that it is centralized), and its folder where two share one."""
     names = [title(folder.config()) for folder in folders]
     return [
         name if names.count(name) == 1 else f"{name} ({folder.path})"
@@ -206,9 +206,9 @@ def _personal(folder: RunFolder) -> dict[str, float]:
     """What a finished run's summary says of the clients' personal models, in percent; nothing where all diverged."""
     summary = folder.summary() if folder.finished else {}
     names = {"own": "", "over_clients": "_std", "worst_decile": "_worst_decile"}
-    if summary.get("personalised_accuracy") is None:
+    if summary.get("personalized_accuracy") is None:
         return {}
-    return {name: 100 * summary[f"personalised_accuracy{end}"] for name, end in names.items()}
+    return {name: 100 * summary[f"personalized_accuracy{end}"] for name, end in names.items()}
 
 
 def rounds_to(metrics: Metrics, share: float) -> int | None:

@@ -21,7 +21,7 @@ from fedra.writing import save_figure
 
 COLUMNS = 4
 NAMED_CLASSES = 20
-"""So many classes get a colour each and a name; more share a circle of hues."""
+"""So many classes get a color each and a name; more share a circle of hues."""
 
 Curves = tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...]
 CURVES: Curves = (
@@ -37,20 +37,20 @@ CLIENT_CURVES: Curves = (
 
 
 def draw_maps(maps: Mapping[str, tuple[Embeddings, NDArray[np.float64]]], path: Path) -> None:
-    """The points of every run in a panel of its own, coloured by class; after figure 2 of FedArc's paper."""
+    """The points of every run in a panel of its own, colored by class; after figure 2 of FedArc's paper."""
     figure, panels = _panels(len(maps), 3.6, 3.6)
     names: tuple[str, ...] = ()
     for axes, (title, (embeddings, points)) in zip(panels, maps.items(), strict=True):
         labels = embeddings.labels.cpu().numpy()
         names = max(names, embeddings.classes or tuple(map(str, range(int(labels.max()) + 1))), key=len)
-        colours = np.array(_colours(max(len(embeddings.classes), int(labels.max()) + 1)))
+        colors = np.array(_colors(max(len(embeddings.classes), int(labels.max()) + 1)))
         # Thousands of points as shapes would make a file of megabytes: they are a picture inside the picture.
-        axes.scatter(points[:, 0], points[:, 1], c=colours[labels], s=5, linewidths=0, rasterized=True)
+        axes.scatter(points[:, 0], points[:, 1], c=colors[labels], s=5, linewidths=0, rasterized=True)
         axes.set_title(title, fontsize=10, loc="left")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("#d8dde2")
     if len(names) <= NAMED_CLASSES:
-        dots = [panels[0].scatter([], [], s=18, color=colour, label=name) for name, colour in _named(names)]
+        dots = [panels[0].scatter([], [], s=18, color=color, label=name) for name, color in _named(names)]
         figure.legend(handles=dots, loc="outside lower center", ncols=10, frameon=False, fontsize=8)
     save_figure(figure, path)
 
@@ -89,7 +89,7 @@ def _panels(count: int, width: float, height: float, same_scale: bool = False) -
     return figure, grid[:count]
 
 
-def _colours(classes: int) -> list[Any]:
+def _colors(classes: int) -> list[Any]:
     if classes <= 10:
         return [colormaps["tab10"](number) for number in range(classes)]
     if classes <= NAMED_CLASSES:
@@ -98,7 +98,7 @@ def _colours(classes: int) -> list[Any]:
 
 
 def _named(names: tuple[str, ...]) -> list[tuple[str, Any]]:
-    return list(zip(names, _colours(len(names)), strict=True))
+    return list(zip(names, _colors(len(names)), strict=True))
 
 
 def angles_table(measured: Mapping[str, Angles]) -> Table:

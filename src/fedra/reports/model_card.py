@@ -51,7 +51,7 @@ def _facts(
     config: Config, summary: Mapping[str, Any], about: Mapping[str, Any], license: str | None
 ) -> Iterator[tuple[str, str]]:
     yield "input", f"`{about['input']}`: {about['input_type']} ({about['input_layout']}), {_size(about)}"
-    yield "inside the file", _normalisation(about)
+    yield "inside the file", _normalization(about)
     yield "output", f"`embedding`: float32 (N, {about['embedding']})"
     if about["classes"]:
         yield "output", f"`logits`: float32 (N, {len(about['classes'])}), one for each training class"
@@ -70,7 +70,7 @@ def _size(about: Mapping[str, Any]) -> str:
     return f"{sides[0]}x{sides[1]}, {'RGB' if channels == 3 else f'{channels} channels'}"
 
 
-def _normalisation(about: Mapping[str, Any]) -> str:
+def _normalization(about: Mapping[str, Any]) -> str:
     scaled = "x / 255" if about["input_type"] == "uint8" else "x"
     if not about["mean"]:
         return f"{scaled}, no mean or std"
@@ -129,7 +129,7 @@ def _limits(about: Mapping[str, Any]) -> str:
 - Inputs must be made as in training: {_size(about)}, for faces aligned by the same five points.
 - An embedding alone decides nothing. Choose a threshold on images like yours (`fedra faces calibrate`), and state its
   error.
-- The figures above hold for the sets they name. Errors across age, sex, skin colour or cameras were not measured.
+- The figures above hold for the sets they name. Errors across age, sex, skin color or cameras were not measured.
 - Embeddings of people are biometric data: do not identify anybody without their consent and a legal ground, and do not
   let the model alone decide what happens to a person."""
 

@@ -104,7 +104,7 @@ class StackedData:
 
     @property
     def pads(self) -> bool:
-        """Whether any batch is shorter than its neighbours."""
+        """Whether any batch is shorter than its neighbors."""
         return bool(((self.sizes > 0) & (self.sizes < self.sizes.max(axis=0))).any())
 
     @property

@@ -2,7 +2,7 @@
 
 A checkpoint is a manifest that names its files. New files are written under names of their own, then the manifest
 is replaced by a rename, which is the one moment at which the checkpoint changes; what the new manifest replaced is
-removed afterwards. Clients whose memory did not change keep their files; a memory is read when it is needed.
+removed afterward. Clients whose memory did not change keep their files; a memory is read when it is needed.
 
 All this happens in a thread of its own while the next round trains. What is written cannot change meanwhile: a round
 puts new tensors into the state and leaves the old ones as they are.

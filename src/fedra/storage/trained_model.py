@@ -22,7 +22,7 @@ FACES = (0.5, 0.5, 0.5)
 
 
 def describe_input(dataset: Dataset) -> dict[str, Any]:
-    """What a model's file says of its inputs: their shape, whether they are bytes, and how they are normalised."""
+    """What a model's file says of its inputs: their shape, whether they are bytes, and how they are normalized."""
     in_bytes = not dataset.train.inputs.is_floating_point()
     return {"shape": list(dataset.shape), "bytes": in_bytes, "mean": dataset.mean, "std": dataset.std}
 

@@ -148,7 +148,7 @@ def test_log_gammas_are_gamma() -> None:
     assert kstest(draws, "gamma", args=(0.3,)).pvalue > 0.01
 
 
-def test_weights_survive_a_tiny_alpha_and_a_barred_favourite() -> None:
+def test_weights_survive_a_tiny_alpha_and_a_barred_favorite() -> None:
     logs = np.array([[5e6, -4e6, -4e6 - 1.0]])
     assert weights(logs, np.array([[False, True, True]])).ravel() == pytest.approx([0.0, 1.0, np.exp(-1.0)])
 

@@ -1,4 +1,4 @@
-"""Clients as recognisers of their own people: who is enrolled, and what follows, against plain loops."""
+"""Clients as recognizers of their own people: who is enrolled, and what follows, against plain loops."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ SEEDS = st.integers(0, 10_000)
 
 def people(ids: list[int], noise: float = 1.0, seed: int = 0) -> Subjects:
     """Noisy images of persons, each with a direction of its own."""
-    centres = torch.randn(50, LENGTH, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    centers = torch.randn(50, LENGTH, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
     blur = torch.randn(len(ids), LENGTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return Subjects(centres[ids] + noise * blur, torch.tensor(ids))
+    return Subjects(centers[ids] + noise * blur, torch.tensor(ids))
 
 
 def cosine(a: Tensor, b: Tensor) -> float:
@@ -61,7 +61,7 @@ def test_cmc_by_double_loop(ids: list[int], up_to: int, seed: int, block_bytes: 
 
 
 def test_a_tie_is_a_miss() -> None:
-    """A network that maps every face to one point recognises nobody."""
+    """A network that maps every face to one point recognizes nobody."""
     collapsed = Subjects(torch.ones(4, 3), torch.arange(4))
     found = closed_set(collapsed, collapsed, up_to=4)
     assert found.cmc == (0.0, 0.0, 0.0, 1.0)
@@ -167,15 +167,15 @@ def test_megaface_without_rates_and_its_figures() -> None:
     assert "cannot be measured" in str(figures["tar"])
 
 
-def test_cleaned_probes_stand_at_the_centre_of_the_clean_ones() -> None:
+def test_cleaned_probes_stand_at_the_center_of_the_clean_ones() -> None:
     probes = people([0, 0, 0, 1, 1])
     noisy = torch.tensor([False, False, True, False, False])
     cleaned = clean_probes(probes, noisy, torch.Generator().manual_seed(0))
     units = probes.embeddings / probes.embeddings.norm(dim=1, keepdim=True)
     assert torch.allclose(cleaned.embeddings[~noisy], units[~noisy])
-    centre = units[0] + units[1]
-    assert cosine(cleaned.embeddings[2], centre) > 1 - 1e-5
-    assert not torch.allclose(cleaned.embeddings[2], centre / centre.norm(), atol=1e-6)
+    center = units[0] + units[1]
+    assert cosine(cleaned.embeddings[2], center) > 1 - 1e-5
+    assert not torch.allclose(cleaned.embeddings[2], center / center.norm(), atol=1e-6)
     assert cleaned.embeddings[2].norm() == pytest.approx(1)
     again = clean_probes(probes, noisy, torch.Generator().manual_seed(0))
     assert torch.equal(cleaned.embeddings, again.embeddings)

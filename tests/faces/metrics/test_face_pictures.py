@@ -24,8 +24,8 @@ def scores() -> Scores:
     return Scores.of(torch.randn(50, generator=draw) + 1, torch.randn(300, generator=draw))
 
 
-def flat(colour: float) -> Tensor:
-    return torch.full((3, 8, 8), colour)
+def flat(color: float) -> Tensor:
+    return torch.full((3, 8, 8), color)
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])

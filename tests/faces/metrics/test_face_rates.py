@@ -32,7 +32,7 @@ def normal_scores(genuine: int = 400, impostors: int = 3000, seed: int = 0) -> t
     return torch.randn(genuine, generator=draw) + 1.5, torch.randn(impostors, generator=draw)
 
 
-def labelled(genuine: Tensor, impostor: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def labeled(genuine: Tensor, impostor: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return np.r_[np.ones(len(genuine)), np.zeros(len(impostor))], torch.cat([genuine, impostor]).numpy()
 
 
@@ -41,7 +41,7 @@ def test_auroc_counts_ties_as_one_half(genuine: list[int], impostor: list[int]) 
     wins = sum(1.0 if g > i else 0.5 if g == i else 0.0 for g in genuine for i in impostor)
     found = Scores.of(tensor(genuine), tensor(impostor)).auroc()
     assert found == pytest.approx(wins / len(genuine) / len(impostor), abs=1e-15)
-    assert found == pytest.approx(roc_auc_score(*labelled(tensor(genuine), tensor(impostor))), abs=1e-12)
+    assert found == pytest.approx(roc_auc_score(*labeled(tensor(genuine), tensor(impostor))), abs=1e-12)
 
 
 @given(TIED, TIED)
@@ -49,7 +49,7 @@ def test_the_curve_holds_every_operating_point(genuine: list[int], impostor: lis
     """Every point of scikit-learn's curve lies on ours, and the area below is the AUROC."""
     scores = Scores.of(tensor(genuine), tensor(impostor))
     curve = scores.curve()
-    fpr, tpr, _ = roc_curve(*labelled(tensor(genuine), tensor(impostor)), drop_intermediate=False)
+    fpr, tpr, _ = roc_curve(*labeled(tensor(genuine), tensor(impostor)), drop_intermediate=False)
     ours = list(zip(curve.far, curve.tar, strict=True))
     for point in zip(fpr, tpr, strict=True):
         assert any(_between(point, a, b) for a, b in pairwise(ours))
@@ -76,7 +76,7 @@ def test_thresholds_of_the_curve_reach_their_rates(genuine: list[int], impostor:
 def test_the_curve_is_scikit_learns_without_ties() -> None:
     genuine, impostor = normal_scores()
     curve = Scores.of(genuine, impostor).curve()
-    fpr, tpr, _ = roc_curve(*labelled(genuine, impostor))
+    fpr, tpr, _ = roc_curve(*labeled(genuine, impostor))
     corners = set(zip(curve.far.tolist(), curve.tar.tolist(), strict=True))
     assert set(zip(fpr.tolist(), tpr.tolist(), strict=True)) <= corners
 
@@ -138,7 +138,7 @@ def test_a_rate_that_too_few_impostors_can_show() -> None:
 def test_the_closest_rule_is_the_one_of_the_ijb_tables() -> None:
     genuine, impostor = normal_scores()
     scores = Scores.of(genuine, impostor)
-    fpr, tpr, _ = roc_curve(*labelled(genuine, impostor))
+    fpr, tpr, _ = roc_curve(*labeled(genuine, impostor))
     fpr, tpr = fpr[::-1], tpr[::-1]
     for far in (1e-6, 1e-4, 1e-3, 3.3e-3, 1e-2, 0.1, 0.5):
         _, index = min((abs(rate - far), place) for place, rate in enumerate(fpr))

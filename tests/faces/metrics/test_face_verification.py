@@ -83,7 +83,7 @@ def test_what_is_learned_comes_from_the_training_folds(pca: int) -> None:
         else:
             per_fold.append(distances(one - known.mean(0), other - known.mean(0)))
     expected = naive(per_fold, same.numpy(), folds)
-    found = verify(first + 2, second + 2, same, pca=pca, mean_centre=not pca)
+    found = verify(first + 2, second + 2, same, pca=pca, mean_center=not pca)
     assert list(found.accuracies) == pytest.approx([a for a, _ in expected], abs=1e-12)
     assert list(found.thresholds) == [t for _, t in expected]
     assert found.accuracies != verify(first + 2, second + 2, same).accuracies
@@ -193,8 +193,8 @@ def test_raw_pixels_of_real_pairs_are_better_than_chance() -> None:
             half.append(np.asarray(Image.open(path).convert("L").resize((28, 28)), dtype=np.float32).ravel())
     same = torch.tensor([len(line) == 3 for line in lines])
     one, other = (torch.from_numpy(np.stack(half)) for half in halves)
-    centre = torch.cat([one, other]).mean(dim=0)
-    found = verify(one, other, same, mean_centre=True)
+    center = torch.cat([one, other]).mean(dim=0)
+    found = verify(one, other, same, mean_center=True)
     assert 0.5 < found.accuracy < 0.8
-    cosines = torch.cosine_similarity(one - centre, other - centre)
+    cosines = torch.cosine_similarity(one - center, other - center)
     assert Scores.of_pairs(cosines, same).auroc() > 0.52

@@ -14,7 +14,7 @@ def aligned_test(
     """Indices into the global test set that follow the label mix q of one client's training targets.
 
     For each class c, min(available_c, floor(size * q_c)) test examples are drawn without replacement, in
-    order of class: the personalised test set of FedSoL (arXiv:2308.12532), at most `size` long. The sets of
+    order of class: the personalized test set of FedSoL (arXiv:2308.12532), at most `size` long. The sets of
     two clients may overlap.
     """
     labels, counts = np.unique(train_targets, return_counts=True)

@@ -53,7 +53,7 @@ def lognormal_counts(rng: np.random.Generator, sigma: float, clients: int, total
 
 
 def log_gammas(rng: np.random.Generator, alpha: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Logarithms of Gamma(alpha) draws; normalised, they are Dir(alpha).
+    """Logarithms of Gamma(alpha) draws; normalized, they are Dir(alpha).
 
     Gamma(a) = Gamma(a + 1) * U^(1/a) (Marsaglia and Tsang 2000); logarithms do not underflow at a tiny alpha.
     """

@@ -17,7 +17,7 @@ from fedra.data.partition.deal import by_class, hand_out, log_gammas, weights
 from fedra.errors import ConfigError
 
 DRAWS_AT_ONCE = 2**18
-"""Client shares simulated together: enough to amortise numpy's call, small enough for the cache."""
+"""Client shares simulated together: enough to amortize numpy's call, small enough for the cache."""
 
 
 @PARTITIONS.add("dirichlet")

@@ -22,7 +22,7 @@ def dirichlet_clients(
 
     The Dirichlet split of Hsu et al. 2019 (arXiv:1909.06335) and FedDyn: proportions are per client over
     classes. All clients draw at once; a class asked for too often is shared among those who asked, and who
-    goes short draws again from the classes left, renormalised. Every example is used.
+    goes short draws again from the classes left, renormalized. Every example is used.
     """
     check_clients("dirichlet-clients", clients, len(targets), "examples")
     rng = np.random.default_rng(seed)

@@ -127,7 +127,7 @@ CIFAR100 = (
 
 @DATASETS.add("cifar10")
 def cifar10(root: Path) -> Dataset:
-    """50,000 + 10,000 colour 32 x 32 images of 10 kinds of things."""
+    """50,000 + 10,000 color 32 x 32 images of 10 kinds of things."""
     train, test = _load(root, "cifar10", CIFAR10, kind=0, classes=10)
     return Dataset(
         "cifar10",
@@ -142,7 +142,7 @@ def cifar10(root: Path) -> Dataset:
 
 @DATASETS.add("cifar100")
 def cifar100(root: Path, *, labels: Literal["fine", "coarse"] = "fine") -> Dataset:
-    """50,000 + 10,000 colour 32 x 32 images of 100 kinds of things in 20 superclasses."""
+    """50,000 + 10,000 color 32 x 32 images of 100 kinds of things in 20 superclasses."""
     names = FINE_CLASSES if labels == "fine" else COARSE_CLASSES
     train, test = _load(root, "cifar100", CIFAR100, kind=("coarse", "fine").index(labels), classes=len(names))
     return Dataset(

@@ -36,7 +36,7 @@ UNPACKED_LIMIT = 4 * 2**30
 
 @DATASETS.add("cinic10")
 def cinic10(root: Path, *, use_valid: bool = False) -> Dataset:
-    """90,000 + 90,000 colour 32 x 32 images of CIFAR-10's classes; 90,000 more with `use_valid`."""
+    """90,000 + 90,000 color 32 x 32 images of CIFAR-10's classes; 90,000 more with `use_valid`."""
     base = _unpacked(root)
     train = _read(root, base / "train")
     if use_valid:

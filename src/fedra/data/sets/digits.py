@@ -16,7 +16,7 @@ from fedra.data.loading import DATASETS
 
 @DATASETS.add("digits")
 def digits(root: Path, *, test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2) -> Dataset:
-    """1,797 grey 8 x 8 digits from scikit-learn, with nothing to download."""
+    """1,797 gray 8 x 8 digits from scikit-learn, with nothing to download."""
     from sklearn.datasets import load_digits
 
     source = load_digits()

@@ -26,7 +26,7 @@ def imagefolder(
     path: FileName,
     size: Side | tuple[Side, Side] | None = None,
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2,
-    grey: bool = False,
+    gray: bool = False,
     groups: bool = False,
 ) -> Dataset:
     """Your own images: path/class/image, or path/train/class/image and path/test/class/image.
@@ -47,8 +47,8 @@ def imagefolder(
         root,
         f"imagefolder-{base.name}",
         files,
-        lambda: {"inputs": read_images(files, grey=grey, size=side)},
-        {"path": str(base), "size": side, "grey": grey},
+        lambda: {"inputs": read_images(files, gray=gray, size=side)},
+        {"path": str(base), "size": side, "gray": gray},
     )
     targets = indices([name for listing in listings for name in listing.classes], classes)
     if len(listings) == 2:

@@ -58,7 +58,7 @@ class MedicalSet:
 SETS = (
     MedicalSet(
         "pathmnist",
-        "colon pathology, colour",
+        "colon pathology, color",
         "a8b06965200029087d5bd730944a56c1",
         (
             "adipose",
@@ -74,7 +74,7 @@ SETS = (
     ),
     MedicalSet(
         "tissuemnist",
-        "kidney cortex cells, grey",
+        "kidney cortex cells, gray",
         "ebe78ee8b05294063de985d821c1c34b",
         (
             "collecting duct, connecting tubule",
@@ -89,7 +89,7 @@ SETS = (
     ),
     MedicalSet(
         "dermamnist",
-        "skin lesions, colour",
+        "skin lesions, color",
         "0744692d530f8e62ec473284d019b0c7",
         (
             "actinic keratoses and intraepithelial carcinoma",
@@ -103,31 +103,31 @@ SETS = (
     ),
     MedicalSet(
         "octmnist",
-        "retinal OCT, grey",
+        "retinal OCT, gray",
         "c68d92d5b585d8d81f7112f81e2d0842",
         ("choroidal neovascularization", "diabetic macular edema", "drusen", "normal"),
     ),
     MedicalSet(
         "pneumoniamnist",
-        "chest X-rays, grey",
+        "chest X-rays, gray",
         "28209eda62fecd6e6a2d98b1501bb15f",
         ("normal", "pneumonia"),
     ),
     MedicalSet(
         "retinamnist",
-        "eye fundus, colour",
+        "eye fundus, color",
         "bd4c0672f1bba3e3a89f0e4e876791e4",
         tuple(f"grade {grade}" for grade in range(5)),
     ),
     MedicalSet(
         "breastmnist",
-        "breast ultrasound, grey",
+        "breast ultrasound, gray",
         "750601b1f35ba3300ea97c75c52ff8f6",
         ("malignant", "normal or benign"),
     ),
     MedicalSet(
         "bloodmnist",
-        "blood cells, colour",
+        "blood cells, color",
         "7053d0359d879ad8a5505303e11de1dc",
         (
             "basophil",
@@ -140,9 +140,9 @@ SETS = (
             "platelet",
         ),
     ),
-    MedicalSet("organamnist", "abdominal CT, axial, grey", "68e3f8846a6bd62f0c9bf841c0d9eacc", ORGANS),
-    MedicalSet("organcmnist", "abdominal CT, coronal, grey", "0afa5834fb105f7705a7d93372119a21", ORGANS),
-    MedicalSet("organsmnist", "abdominal CT, sagittal, grey", "e5c39f1af030238290b9557d9503af9d", ORGANS),
+    MedicalSet("organamnist", "abdominal CT, axial, gray", "68e3f8846a6bd62f0c9bf841c0d9eacc", ORGANS),
+    MedicalSet("organcmnist", "abdominal CT, coronal, gray", "0afa5834fb105f7705a7d93372119a21", ORGANS),
+    MedicalSet("organsmnist", "abdominal CT, sagittal, gray", "e5c39f1af030238290b9557d9503af9d", ORGANS),
 )
 
 
@@ -154,7 +154,7 @@ def _register(medical: MedicalSet) -> None:
     loader.__doc__ = (
         f"28 x 28 medical images: {medical.shows}, {len(medical.classes)} classes.\n\n"
         "`use_validation` trains on the official training and validation parts, as FedSoL's authors do;\n"
-        "`rgb` repeats a grey channel three times, for models that expect colour."
+        "`rgb` repeats a gray channel three times, for models that expect color."
     )
     DATASETS.add(medical.name)(loader)
 
@@ -170,7 +170,7 @@ def _load(root: Path, medical: MedicalSet, use_validation: bool, rgb: bool) -> D
     train = Split(*(torch.cat([kept[f"{part}_{kind}"] for part in used]) for kind in ("inputs", "targets")))
     test = Split(kept["test_inputs"], kept["test_targets"])
     if rgb:
-        train, test = _coloured(train), _coloured(test)
+        train, test = _colored(train), _colored(test)
     channels = train.inputs.shape[1]
     return Dataset(
         medical.name,
@@ -183,8 +183,8 @@ def _load(root: Path, medical: MedicalSet, use_validation: bool, rgb: bool) -> D
     )
 
 
-def _coloured(split: Split) -> Split:
-    # Three channels in any case: `expand` leaves a colour image alone.
+def _colored(split: Split) -> Split:
+    # Three channels in any case: `expand` leaves a color image alone.
     return Split(split.inputs.expand(-1, 3, -1, -1).contiguous(), split.targets)
 
 
@@ -210,5 +210,5 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _images(images: NDArray[Any], path: Path) -> Bytes:
     """(N, H, W) or (N, H, W, 3) bytes with the channels first."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
-        raise DataError(f"{path} does not hold grey or colour images of bytes: fetch it again")
+        raise DataError(f"{path} does not hold gray or color images of bytes: fetch it again")
     return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

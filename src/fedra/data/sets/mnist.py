@@ -62,7 +62,7 @@ FASHION_CLASSES = (
 
 @DATASETS.add("mnist")
 def mnist(root: Path) -> Dataset:
-    """60,000 + 10,000 grey 28 x 28 handwritten digits."""
+    """60,000 + 10,000 gray 28 x 28 handwritten digits."""
     train, test = _load(root, "mnist", ("mnist", "MNIST/raw"), MNIST_MIRRORS, MNIST_MD5)
     classes = tuple("0123456789")
     return Dataset("mnist", train, test, classes, mean=(0.1307,), std=(0.3081,), augment=("crop", "flip"))
@@ -70,7 +70,7 @@ def mnist(root: Path) -> Dataset:
 
 @DATASETS.add("fashion-mnist")
 def fashion_mnist(root: Path) -> Dataset:
-    """60,000 + 10,000 grey 28 x 28 pictures of clothes."""
+    """60,000 + 10,000 gray 28 x 28 pictures of clothes."""
     folders = ("fashion-mnist", "FashionMNIST/raw")
     train, test = _load(root, "fashion-mnist", folders, FASHION_MIRRORS, FASHION_MD5)
     augment = ("crop", "flip")

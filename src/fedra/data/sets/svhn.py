@@ -34,7 +34,7 @@ TEST = RemoteFile(
 
 @DATASETS.add("svhn")
 def svhn(root: Path, *, official_quirk: bool = False) -> Dataset:
-    """73,257 + 26,032 colour 32 x 32 digits from house numbers.
+    """73,257 + 26,032 color 32 x 32 digits from house numbers.
 
     `official_quirk` repeats the pixels of FedSoL's published code, which pass through a wrapping cast:
     x becomes -x mod 256, an inverted image under the constants of the true one.

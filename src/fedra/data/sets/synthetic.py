@@ -1,4 +1,4 @@
-"""Made-up examples that can be learnt: class prototypes under structured noise, drawn from a seed."""
+"""Made-up examples that can be learned: class prototypes under structured noise, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Count = Annotated[int, Field(gt=0)]
 NUISANCES = 8
 """How many patterns the structured noise mixes: it is of low rank, so that averaging does not remove it."""
 GROUP_SHIFT = 0.5
-GREY, CONTRAST = 128.0, 40.0
+GRAY, CONTRAST = 128.0, 40.0
 
 
 @DATASETS.add("synthetic")
@@ -63,7 +63,7 @@ def synthetic(
         train,
         test,
         tuple(f"class {number}" for number in range(classes)),
-        mean=(GREY / 255,) if len(shape) == 3 else None,
+        mean=(GRAY / 255,) if len(shape) == 3 else None,
         std=(CONTRAST / 255,) if len(shape) == 3 else None,
         groups=owners,
     )
@@ -81,4 +81,4 @@ def _patterns(count: int, shape: tuple[int, ...], draw: torch.Generator) -> Tens
 
 
 def _as_bytes(values: Tensor) -> Tensor:
-    return (GREY + CONTRAST * values).round().clamp(0, 255).to(torch.uint8)
+    return (GRAY + CONTRAST * values).round().clamp(0, 255).to(torch.uint8)

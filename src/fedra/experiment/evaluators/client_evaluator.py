@@ -1,4 +1,4 @@
-"""The test of a federation of recognisers: every client among strangers, by one model or by each client's own."""
+"""The test of a federation of recognizers: every client among strangers, by one model or by each client's own."""
 
 from __future__ import annotations
 

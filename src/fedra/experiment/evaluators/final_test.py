@@ -19,10 +19,10 @@ from fedra.core.model import Weights
 from fedra.evaluation.classifier_metrics import METRICS
 from fedra.evaluation.client_tests import ClientTests, testable_rows
 from fedra.evaluation.metrics import DEFAULT, compute_metrics, probabilities_of
-from fedra.evaluation.personal_models import personalised
+from fedra.evaluation.personal_models import personalized
 from fedra.experiment.build import Built, build_runner
 from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.recognition import diverged, recognise, result, summary_of, warnings, write_recognition
+from fedra.experiment.evaluators.recognition import diverged, recognize, result, summary_of, warnings, write_recognition
 from fedra.experiment.evaluators.round_summary import Measures
 from fedra.experiment.rounds import note_losses
 from fedra.reports import client_models as personal_report
@@ -45,10 +45,10 @@ def last_test(
     by class, every client, every client's own model, or all models on unseen identities.
     """
     if isinstance(built.judge, ClientsJudge):
-        return _recognise(config, built.judge, job, state, folder, console)
+        return _recognize(config, built.judge, job, state, folder, console)
     found = _test(built, job, state.server.weights, folder, console, best)
     if job.algorithm.personalize is not None:
-        return found | _personalise(config, built.measures, job, state, folder, console)
+        return found | _personalize(config, built.measures, job, state, folder, console)
     return found | (_test_clients(built.measures, job, state, folder, console) if config.evaluation.per_client else {})
 
 
@@ -120,10 +120,10 @@ def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
     write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
-def _recognise(
+def _recognize(
     config: Config, judge: ClientsJudge, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, Any]:
-    found = recognise(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
+    found = recognize(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
     tell(console, result(judge, found))
     for warning in warnings(judge, found):
         tell(console, warning)
@@ -132,10 +132,10 @@ def _recognise(
         write_recognition(folder.path, judge, found)
     losses = state.memory.losses()
     warn_of_restarts(console, [{"client": client, "restarted": reason} for client, reason in losses.items()])
-    return summary_of(judge, found) | ({"personalised_restarted": len(losses)} if losses else {})
+    return summary_of(judge, found) | ({"personalized_restarted": len(losses)} if losses else {})
 
 
-def _personalise(
+def _personalize(
     config: Config, measures: Measures, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, float | None]:
     """Every client's own model after the last round: figures for the summary, a line per client for the record."""
@@ -147,7 +147,7 @@ def _personalise(
     total = len(job.clients) * len(job.algorithm.personalize.stages)
     make = partial(build_runner, config)
     with steps(console, "every client's own model", total) as done:
-        outcome = personalised(job, make, state.server, state.memory.get, state.round, done, metrics)
+        outcome = personalized(job, make, state.server, state.memory.get, state.round, done, metrics)
     tell(console, personal_report.result(outcome))
     tell(console, personal_report.warning(outcome.diverged, len(job.clients)))
     lines = personal_report.lines(job, outcome)
@@ -156,5 +156,5 @@ def _personalise(
     if folder:
         personal_report.write(folder.path, outcome, lines)
     restarted = sum("restarted" in line for line in lines)
-    counts = personal_report.counted(outcome.diverged) | ({"personalised_restarted": restarted} if restarted else {})
+    counts = personal_report.counted(outcome.diverged) | ({"personalized_restarted": restarted} if restarted else {})
     return outcome.figures() | counts

@@ -1,4 +1,4 @@
-"""After the last round: what clients recognise by the frozen, the global and their own models, as table and picture."""
+"""After the last round: what clients recognize by the frozen, the global and their own models, as table and picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedra.storage.claims import claim
 from fedra.writing import write_atomically
 
 
-def recognise(
+def recognize(
     judge: ClientsJudge,
     job: Job,
     make_runner: Callable[[Job], Runner],

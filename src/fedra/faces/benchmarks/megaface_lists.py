@@ -2,7 +2,7 @@
 
 Kemelmacher-Shlizerman et al., the MegaFace benchmark, CVPR 2016. The files are those of InsightFace's test pack:
 facescrub_lst and megaface_lst name images by their paths within facescrub_images and megaface_images (a probe's folder
-is its person); facescrub_noises.txt and megaface_noises.txt name mislabelled probes and distractors that show a
+is its person); facescrub_noises.txt and megaface_noises.txt name mislabeled probes and distractors that show a
 probe's person.
 """
 

@@ -42,7 +42,7 @@ def synthetic_faces(
 ) -> Dataset:
     """Painted faces of made-up people, with strangers to verify: needs no download and shows nobody.
 
-    A person has fixed features and colours; `pose`, `light`, `expression`, `occlusion`, `background` and `noise` (blur
+    A person has fixed features and colors; `pose`, `light`, `expression`, `occlusion`, `background` and `noise` (blur
     and grain) change from image to image, each as strongly as its field says, 0 for not at all. An image depends on the
     seed, the person and its number alone, so that a smaller set is part of a larger one. Of every identity
     `test_fraction` of the images are held out to count accuracy on; `test_identities` others are never trained on and

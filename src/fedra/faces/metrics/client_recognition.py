@@ -1,4 +1,4 @@
-"""Every client as a recogniser of its own people: some held-out images enroll them, the others are probes.
+"""Every client as a recognizer of its own people: some held-out images enroll them, the others are probes.
 
 A client knows one person (or several) and meets strangers, who are the other clients' people. Whoever embeds, the
 client's own model or a shared one, embeds the client's enrolled images, its probes and its impostors alike.
@@ -25,7 +25,7 @@ FIGURES = ("auroc", "auroc_macro", "auroc_macro_std", "eer", "tpir", "fpir", "fp
 
 @dataclass(frozen=True)
 class Device:
-    """What a client is tested on, as rows of the held-out images: whom it enrols, its probes, its impostors."""
+    """What a client is tested on, as rows of the held-out images: whom it enrolls, its probes, its impostors."""
 
     client: int
     enrolled: Tensor
@@ -47,7 +47,7 @@ def draw_devices(
     impostors: int | None,
     seed: int,
 ) -> list[Device]:
-    """Which held-out images each client enrols, is probed by, and meets as impostors; all drawn by the seed.
+    """Which held-out images each client enrolls, is probed by, and meets as impostors; all drawn by the seed.
 
     `people` is whom each held-out image shows and `holdings` the people of each client. Of each person `enroll` images
     are enrolled, though one at least stays a probe; a client none of whose people has two images is not tested, nor are
@@ -162,7 +162,7 @@ class Recognition:
         return ClientScores.of({client: (one.genuine, one.impostor) for client, one in self.found.items()})
 
     def tpir(self, fpir: float) -> OperatingPoint:
-        """The share of probes that are recognised at one threshold for all clients, which so many impostors pass."""
+        """The share of probes that are recognized at one threshold for all clients, which so many impostors pass."""
         strangers = sorted_scores("impostors", torch.cat([one.best for one in self.found.values()]))
         reached = np.sort(torch.cat([one.right for one in self.found.values()]).cpu().numpy())
         probes = sum(len(one.genuine) for one in self.found.values())

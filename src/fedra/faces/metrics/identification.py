@@ -1,6 +1,6 @@
 """Who is this face? Closed-set ranks (CMC) and open-set TPIR at FPIR against a gallery of one template a subject.
 
-A subject that another one equals in score is not recognised: a tie is a miss, so that a network which maps all
+A subject that another one equals in score is not recognized: a tie is a miss, so that a network which maps all
 faces to one point gets no credit from the order of the gallery.
 """
 

@@ -1,7 +1,7 @@
 """MegaFace: find a face among a million strangers (Kemelmacher-Shlizerman et al. 2016, arXiv:1512.00596).
 
 Probes are FaceScrub images, the strangers ("distractors") other photographs. Cleaning ("R" in tables) removes what
-is wrong with either: mislabelled probes and distractors that show a probe's person.
+is wrong with either: mislabeled probes and distractors that show a probe's person.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedra.faces.metrics.identification import Subjects
 from fedra.faces.metrics.search import BLOCK_BYTES, Done, Tail, nobody, similarity_blocks
 
 NOISE = 1e-3
-"""A replaced probe differs from the centre of its person by uniform noise up to this size."""
+"""A replaced probe differs from the center of its person by uniform noise up to this size."""
 
 FAR_AWAY = 100.0
 """The extra coordinate of a removed distractor, far beyond unit embeddings."""
@@ -107,9 +107,9 @@ def clean_probes(probes: Subjects, noisy: Tensor, generator: torch.Generator) ->
         clean = (probes.ids == probes.ids[row]) & ~noisy.to(probes.ids.device)
         if not bool(clean.any()):
             raise DataError(f"subject {int(probes.ids[row])} has no clean probe image: leave it out")
-        centre = units[clean.to(units.device)].sum(dim=0)
-        noise = torch.rand(len(centre), generator=generator).to(centre) * 2 - 1
-        cleaned[row] = directions("the centres of persons", (centre + NOISE * noise)[None])[0]
+        center = units[clean.to(units.device)].sum(dim=0)
+        noise = torch.rand(len(center), generator=generator).to(center) * 2 - 1
+        cleaned[row] = directions("the centers of persons", (center + NOISE * noise)[None])[0]
     return Subjects(cleaned, probes.ids)
 
 

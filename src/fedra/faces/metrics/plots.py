@@ -17,10 +17,10 @@ from fedra.errors import ConfigError, DataError
 from fedra.faces.metrics.embedding_checks import check_flags
 from fedra.faces.metrics.error_rates import Scores
 from fedra.faces.metrics.identification import ClosedSet
-from fedra.losses.loss_plot import COLOURS, INK
+from fedra.losses.loss_plot import COLORS, INK
 from fedra.writing import save_figure
 
-GENUINE, IMPOSTOR = COLOURS[0], COLOURS[1]
+GENUINE, IMPOSTOR = COLORS[0], COLORS[1]
 BINS = 80
 
 ImagesOf = Callable[[int], tuple[Tensor, Tensor]]
@@ -36,7 +36,7 @@ def draw_roc(curves: Mapping[str, Scores], path: Path | str) -> None:
         # Zero has no place on the axis: what lies there begins at the first impostor's rate.
         shown = np.maximum(far, 1 / len(scores.impostor))
         label = f"{name} (AUROC {scores.auroc():.4f}, EER {scores.eer():.2%})"
-        axes.plot(shown, tar, color=COLOURS[number % len(COLOURS)], linewidth=1.8, label=label)
+        axes.plot(shown, tar, color=COLORS[number % len(COLORS)], linewidth=1.8, label=label)
     axes.set(xscale="log", xlim=(smallest, 1), ylim=(0, 1.01), xlabel="false accept rate", ylabel="true accept rate")
     axes.legend(frameon=False, fontsize=8)
     save_figure(figure, path)
@@ -48,11 +48,11 @@ def draw_scores(scores: Scores, path: Path | str, threshold: float | None = None
     low = min(scores.genuine[0], scores.impostor[0])
     high = max(scores.genuine[-1], scores.impostor[-1])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    for name, values, colour in (("genuine", scores.genuine, GENUINE), ("impostor", scores.impostor, IMPOSTOR)):
+    for name, values, color in (("genuine", scores.genuine, GENUINE), ("impostor", scores.impostor, IMPOSTOR)):
         density = np.histogram(values, edges)[0] / (len(values) * (edges[1] - edges[0]))
         label = f"{name}, {len(values):,} (mean {values.mean(dtype=np.float64):.3f})"
-        axes.stairs(density, edges, fill=True, color=colour, alpha=0.35, label=label)
-        axes.stairs(density, edges, color=colour, linewidth=1.2)
+        axes.stairs(density, edges, fill=True, color=color, alpha=0.35, label=label)
+        axes.stairs(density, edges, color=color, linewidth=1.2)
     if threshold is not None:
         axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.3f}")
     axes.set(xlabel="score", ylabel="density")
@@ -66,8 +66,8 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
     for number, (name, found) in enumerate(curves.items()):
         ranks = np.arange(1, len(found.cmc) + 1)
         label = f"{name} (rank 1: {found.rank(1):.2%})"
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot(ranks, found.cmc, color=colour, linewidth=1.8, marker="o", markersize=3.5, label=label)
+        color = COLORS[number % len(COLORS)]
+        axes.plot(ranks, found.cmc, color=color, linewidth=1.8, marker="o", markersize=3.5, label=label)
     lowest = min(found.cmc[0] for found in curves.values())
     axes.set(xlabel="rank", ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1.01))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -80,12 +80,10 @@ def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path | str) -> None
     figure, axes = _one("AUROC by client", aurocs)
     dodge = np.random.default_rng(0)
     for number, (name, values) in enumerate(aurocs.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         axes.boxplot([list(values)], positions=[number], widths=0.5, showfliers=False, medianprops={"color": INK})
         across = number + dodge.uniform(-0.16, 0.16, len(values))
-        axes.plot(
-            across, values, "o", color=colour, alpha=0.45, markersize=3.5, label=f"{name} ({np.mean(values):.4f})"
-        )
+        axes.plot(across, values, "o", color=color, alpha=0.45, markersize=3.5, label=f"{name} ({np.mean(values):.4f})")
     axes.set_xticks(range(len(aurocs)), list(aurocs))
     axes.set(ylabel="AUROC of a client")
     axes.legend(frameon=False, fontsize=8, title="mean over clients", title_fontsize=8)
@@ -125,8 +123,8 @@ def draw_worst(scores: Tensor, same: Tensor, images_of: ImagesOf, path: Path | s
     figure = Figure(figsize=(max(4.0, 1.15 * columns), 5.6), layout="constrained")
     halves = np.asarray(figure.subfigures(2, 1))
     titles = ("different people, highest scores", "one person, lowest scores")
-    for half, title, rows, colour in zip(halves, titles, (impostor, genuine), (IMPOSTOR, GENUINE), strict=True):
-        half.suptitle(title, fontsize=10, color=colour, x=0.02, ha="left")
+    for half, title, rows, color in zip(halves, titles, (impostor, genuine), (IMPOSTOR, GENUINE), strict=True):
+        half.suptitle(title, fontsize=10, color=color, x=0.02, ha="left")
         grid = half.subplots(2, columns, squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()

@@ -1,6 +1,6 @@
 """Exact search by cosine in blocks, so that a gallery of a million templates needs little more memory than its own.
 
-Everything is checked and normalised block by block; no table of all scores is ever made.
+Everything is checked and normalized block by block; no table of all scores is ever made.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from fedra.losses.angle import working_dtype
 
 
 def fuse_flip(original: Tensor, mirrored: Tensor, how: Literal["sum", "concat"] = "sum") -> Tensor:
-    """The embeddings of images and of their mirror images as one, not normalised: f(x) + f(flip x), or both."""
+    """The embeddings of images and of their mirror images as one, not normalized: f(x) + f(flip x), or both."""
     check_table("the embeddings", original)
     if original.shape != mirrored.shape:
         shapes = f"{tuple(original.shape)} and {tuple(mirrored.shape)}"
@@ -59,7 +59,7 @@ def pool_templates(
     detector_scores: Tensor | None = None,
     keep_norm: bool = True,
 ) -> Templates:
-    """One unit embedding for each template: the mean over frames of a medium, the sum over media, normalised.
+    """One unit embedding for each template: the mean over frames of a medium, the sum over media, normalized.
 
     A video of many frames thus weighs no more than a photograph; without `media_ids` every image is a medium of
     its own. `keep_norm` lets a feature's length weigh it as a measure of quality (off: unit features), and

@@ -96,19 +96,19 @@ def verify(
     *,
     folds: int = 10,
     pca: int = 0,
-    mean_centre: bool = False,
+    mean_center: bool = False,
     done: Done = nobody,
 ) -> Verification:
     """Ten-fold accuracy of pairs (first[i], second[i]); `same` says which are one person.
 
     Folds are contiguous. Below 600 pairs there are N // 10 of them at most, stratified. `pca` keeps that many
-    principal components of the training folds' embeddings, `mean_centre` subtracts their mean; both before the
+    principal components of the training folds' embeddings, `mean_center` subtracts their mean; both before the
     embeddings are given unit length again. `done` is told of every fold.
     """
     grid = np.arange(0, 4, 0.01)
     accuracies, thresholds = [], []
     truth = same.cpu().numpy()
-    for fold in _folds(first, second, same, folds, pca, mean_centre):
+    for fold in _folds(first, second, same, folds, pca, mean_center):
         chosen = grid[np.argmax(_accuracy(fold.distance[fold.train], truth[fold.train], grid))]
         thresholds.append(float(chosen))
         accuracies.append(float(_accuracy(fold.distance[fold.test], truth[fold.test], np.array([chosen]))[0]))
@@ -126,7 +126,7 @@ def verify_at_far(
     *,
     folds: int = 10,
     pca: int = 0,
-    mean_centre: bool = False,
+    mean_center: bool = False,
     done: Done = nobody,
 ) -> FoldRates:
     """TAR at a FAR over folds: the threshold is interpolated on the training folds and used on the test fold."""
@@ -134,7 +134,7 @@ def verify_at_far(
     grid = np.arange(0, 4, 0.001)
     tars, fars = [], []
     truth = same.cpu().numpy()
-    for number, fold in enumerate(_folds(first, second, same, folds, pca, mean_centre)):
+    for number, fold in enumerate(_folds(first, second, same, folds, pca, mean_center)):
         known = truth[fold.test]
         if known.all() or not known.any():
             missing = "impostor" if known.all() else "genuine"
@@ -150,13 +150,13 @@ def verify_at_far(
     return FoldRates(far, tuple(tars), tuple(fars))
 
 
-def _folds(first: Tensor, second: Tensor, same: Tensor, folds: int, pca: int, mean_centre: bool) -> Iterator[_Fold]:
+def _folds(first: Tensor, second: Tensor, same: Tensor, folds: int, pca: int, mean_center: bool) -> Iterator[_Fold]:
     _check(first, second, same, pca)
     one, other = _unit("the first", first), _unit("the second", second)
     truth = same.cpu().numpy()
     distance = _distance(one, other)
     for train, test in _split(truth, folds):
-        if pca or mean_centre:
+        if pca or mean_center:
             rows = torch.from_numpy(train).to(one.device)
             change = _Projection(torch.cat([one[rows], other[rows]]), pca)
             distance = _distance(change(one), change(other))
@@ -230,10 +230,10 @@ class _Projection:
 
     def __init__(self, rows: Tensor, components: int) -> None:
         self._mean = rows.mean(dim=0)
-        centred = rows - self._mean
-        self._axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -components:] if components else None
+        centered = rows - self._mean
+        self._axes = torch.linalg.eigh(centered.T @ centered).eigenvectors[:, -components:] if components else None
 
     def __call__(self, rows: Tensor) -> Tensor:
-        centred = rows - self._mean
-        moved = centred if self._axes is None else centred @ self._axes
+        centered = rows - self._mean
+        moved = centered if self._axes is None else centered @ self._axes
         return directions("the embeddings without the training folds' mean", moved)

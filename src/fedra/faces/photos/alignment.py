@@ -32,11 +32,11 @@ def similarity(source: Points, target: Points) -> Matrix:
         >>> similarity(face.landmarks, template(112))
     """
     middle, goal = source.mean(axis=0), target.mean(axis=0)
-    centred = source - middle
-    spread = float((centred**2).sum(axis=1).mean())
+    centered = source - middle
+    spread = float((centered**2).sum(axis=1).mean())
     if spread <= 1e-12 * max(1.0, float((source**2).max())):
         raise DataError("the landmarks of a face are one and the same point: check where they come from")
-    left, lengths, right = np.linalg.svd((target - goal).T @ centred / len(source))
+    left, lengths, right = np.linalg.svd((target - goal).T @ centered / len(source))
     signs = np.array([1.0, np.sign(np.linalg.det(left) * np.linalg.det(right))])
     turned = (left * signs) @ right * (float(lengths @ signs) / spread)
     return np.column_stack([turned, goal - turned @ middle])

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedra.errors import ConfigError, DataError
 
 Points = NDArray[np.float64]
-"""Points (N, 2) in pixels, x first; the centre of the first pixel is (0, 0)."""
+"""Points (N, 2) in pixels, x first; the center of the first pixel is (0, 0)."""
 
 TEMPLATE_SIDE = 112
 TEMPLATE: Points = np.array(

@@ -59,7 +59,7 @@ class MTCNN:
         self._smallest, self._scores = smallest, scores
         for network in self._networks:
             if len(network.input_shape) != 4 or 3 not in (network.input_shape[1], network.input_shape[3]):
-                raise DataError(f"the detector file '{network.path}' does not read colour images: it is none of MTCNN")
+                raise DataError(f"the detector file '{network.path}' does not read color images: it is none of MTCNN")
         digest = hashlib.sha256("".join(network.sha256 for network in self._networks).encode()).hexdigest()
         self.fingerprint = f"mtcnn {digest[:16]} {smallest} {' '.join(f'{score:g}' for score in scores)}"
 

@@ -23,7 +23,7 @@ PUBLIC = RemoteFile(
     sha256="8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
     size=232_589,
 )
-"""OpenCV Zoo's file, under the MIT licence."""
+"""OpenCV Zoo's file, under the MIT license."""
 
 STRIDES = (8, 16, 32)
 KINDS = ("cls", "obj", "bbox", "kps")
@@ -39,7 +39,7 @@ def public_yunet() -> Path:
 class YuNet:
     """YuNet from an ONNX file with outputs cls, obj, bbox and kps for the strides 8, 16 and 32.
 
-    At stride s every cell (column c, row r) may hold a face of score sqrt(cls obj), centre ((c, r) + b_01) s, sides
+    At stride s every cell (column c, row r) may hold a face of score sqrt(cls obj), center ((c, r) + b_01) s, sides
     exp(b_23) s and points ((c, r) + k) s. Faces below `score` go, and those that overlap a surer one by more than
     `overlap`.
     """

@@ -34,25 +34,25 @@ class HeadView:
 
 @dataclass(frozen=True)
 class Placement:
-    """A similarity from the face's units to pixels: p = centre + scale R(angle) u, each (n, 1, 1)."""
+    """A similarity from the face's units to pixels: p = center + scale R(angle) u, each (n, 1, 1)."""
 
-    centre_x: Tensor
-    centre_y: Tensor
+    center_x: Tensor
+    center_y: Tensor
     scale: Tensor
     angle: Tensor
 
     def view(self, height: int, width: int) -> HeadView:
         """Every pixel's place in the face's units."""
         rows, columns = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
-        across, down = (columns - self.centre_x) / self.scale, (rows - self.centre_y) / self.scale
+        across, down = (columns - self.center_x) / self.scale, (rows - self.center_y) / self.scale
         cosine, sine = self.angle.cos(), self.angle.sin()
         return HeadView(cosine * across + sine * down, cosine * down - sine * across, 1 / self.scale)
 
     def to_pixels(self, x: Tensor, y: Tensor) -> Tensor:
-        """Places (n, k) in the face's units as points (n, k, 2), x first; the first pixel's centre is (0, 0)."""
+        """Places (n, k) in the face's units as points (n, k, 2), x first; the first pixel's center is (0, 0)."""
         cosine, sine, scale = (value.squeeze(-1) for value in (self.angle.cos(), self.angle.sin(), self.scale))
-        across = self.centre_x.squeeze(-1) + scale * (cosine * x - sine * y)
-        down = self.centre_y.squeeze(-1) + scale * (sine * x + cosine * y)
+        across = self.center_x.squeeze(-1) + scale * (cosine * x - sine * y)
+        down = self.center_y.squeeze(-1) + scale * (sine * x + cosine * y)
         return torch.stack([across, down], dim=-1) - 0.5
 
 

@@ -17,8 +17,8 @@ def paint(person: TraitDraws, shot: TraitDraws, background: Tensor, grain: Tenso
     view = placement.view(*grain.shape[-2:])
     canvas = F.interpolate(background, grain.shape[-2:], mode="bilinear", align_corners=False)
     shade = _shade(person, shot, view)
-    canvas = _over(canvas, _behind(person, view), _hair_colour(person, shot) * (0.6 + 0.4 * shade))
-    canvas = _over(canvas, _shoulders(view), _clothes_colour(shot))
+    canvas = _over(canvas, _behind(person, view), _hair_color(person, shot) * (0.6 + 0.4 * shade))
+    canvas = _over(canvas, _shoulders(view), _clothes_color(shot))
     head = _head(person, view)
     face = _features(person, shot, view) * shade
     canvas = canvas * (1 - head[:, None]) + face * head[:, None]
@@ -39,28 +39,28 @@ def _below(view: HeadView, distance: Tensor) -> Tensor:
     return (0.5 - distance / view.pixel).clamp(0, 1)
 
 
-def _over(canvas: Tensor, cover: Tensor, colour: Tensor) -> Tensor:
-    """Paint `colour` (n, 3, 1, 1) or (n, 3, H, W) where `cover` (n, H, W) says."""
-    return torch.lerp(canvas, colour.expand_as(canvas), cover[:, None])
+def _over(canvas: Tensor, cover: Tensor, color: Tensor) -> Tensor:
+    """Paint `color` (n, 3, 1, 1) or (n, 3, H, W) where `cover` (n, H, W) says."""
+    return torch.lerp(canvas, color.expand_as(canvas), cover[:, None])
 
 
-def _colour(*channels: Tensor) -> Tensor:
+def _color(*channels: Tensor) -> Tensor:
     return torch.stack(channels, dim=1)
 
 
-def _skin_colour(person: TraitDraws) -> Tensor:
+def _skin_color(person: TraitDraws) -> Tensor:
     tone, red = person.skin_tone, person.skin_red
-    return _colour(tone * 1.12, tone * (0.86 - 0.08 * red), tone * (0.74 - 0.14 * red))
+    return _color(tone * 1.12, tone * (0.86 - 0.08 * red), tone * (0.74 - 0.14 * red))
 
 
-def _hair_colour(person: TraitDraws, shot: TraitDraws) -> Tensor:
+def _hair_color(person: TraitDraws, shot: TraitDraws) -> Tensor:
     tone = person.hair_tone * (1 + shot.hair_shade)
-    return _colour(tone * 1.1, tone * (0.95 - 0.25 * person.hair_red), tone * (0.85 - 0.45 * person.hair_red))
+    return _color(tone * 1.1, tone * (0.95 - 0.25 * person.hair_red), tone * (0.85 - 0.45 * person.hair_red))
 
 
-def _clothes_colour(shot: TraitDraws) -> Tensor:
+def _clothes_color(shot: TraitDraws) -> Tensor:
     tone, red = shot.clothes_tone, shot.clothes_red
-    return _colour(tone, 0.5 * tone + 0.5 * red, 1 - red)
+    return _color(tone, 0.5 * tone + 0.5 * red, 1 - red)
 
 
 def _shade(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
@@ -72,7 +72,7 @@ def _shade(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
 
 
 def _head(person: TraitDraws, view: HeadView) -> Tensor:
-    """An ellipse above the eyes' height, a squarer one towards the chin."""
+    """An ellipse above the eyes' height, a squarer one toward the chin."""
     wide = (view.x / person.head_width).abs() + 1e-4
     down = (view.y / torch.where(view.y > 0, person.chin_y, torch.full_like(view.y, CROWN))).abs() + 1e-4
     power = torch.where(view.y > 0, person.jaw, torch.full_like(view.y, 2.0))
@@ -97,8 +97,8 @@ def _shoulders(view: HeadView) -> Tensor:
 def _features(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
     """The face as paint on the head, before light falls on it."""
     x, y = frontal(person, shot, view.x, view.y)
-    canvas = _skin_colour(person) * torch.ones_like(x)[:, None]
-    skin = _skin_colour(person)
+    canvas = _skin_color(person) * torch.ones_like(x)[:, None]
+    skin = _skin_color(person)
     cheeks = torch.exp(-((x.abs() - 0.42).square() + (y - 0.36).square()) / 0.03)
     canvas = canvas * (1 - 0.18 * person.cheek * cheeks)[:, None]
     canvas = _beard(canvas, person, x, y)
@@ -108,7 +108,7 @@ def _features(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
     canvas = _over(canvas, _ellipse(view, x, y, (person.mole_x, person.mole_y), (mole, mole)), skin * 0.45)
     for side in (-1.0, 1.0):
         canvas = _eye(canvas, person, shot, view, (side * x, y), side)
-    return _over(canvas, _fringe(person, view, x, y), _hair_colour(person, shot))
+    return _over(canvas, _fringe(person, view, x, y), _hair_color(person, shot))
 
 
 def _fringe(person: TraitDraws, view: HeadView, x: Tensor, y: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def _beard(canvas: Tensor, person: TraitDraws, x: Tensor, y: Tensor) -> Tensor:
 
 def _nose(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView, at: tuple[Tensor, Tensor]) -> Tensor:
     x, y = at
-    skin, tip = _skin_colour(person), nose_x(shot)
+    skin, tip = _skin_color(person), nose_x(shot)
     along = ((y - person.eye_y) / (person.nose_y - person.eye_y)).clamp(0, 1)
     side = torch.exp(-(((x - tip * along).abs() - person.nose_width * (0.35 + 0.65 * along)) / 0.03).square())
     inside = (y > person.eye_y - 0.05) & (y < person.nose_y + 0.02)
@@ -143,7 +143,7 @@ def _mouth(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView,
     bent = y - mouth_bend(shot) * (x / half).square().clamp(max=1.5)
     red = person.lip_red
     tone = person.skin_tone
-    lips = _colour(tone * (0.85 + 0.2 * red), tone * (0.6 - 0.25 * red), tone * (0.58 - 0.2 * red))
+    lips = _color(tone * (0.85 + 0.2 * red), tone * (0.6 - 0.25 * red), tone * (0.58 - 0.2 * red))
     canvas = _over(canvas, _ellipse(view, x, bent, middle, (half, person.lip_thickness + opened)), lips)
     inner = _ellipse(view, x, bent, middle, (0.85 * half, 0.008 + opened))
     return _over(canvas, inner, lips * 0.3)
@@ -160,17 +160,17 @@ def _eye(
     nowhere = torch.zeros_like(height)
     white = _ellipse(view, across, tilted, (nowhere, nowhere), (person.eye_width, height))
     lid = _ellipse(view, across, tilted, (nowhere, nowhere - 0.012), (person.eye_width + 0.015, height + 0.018))
-    canvas = _over(canvas, lid, _skin_colour(person) * 0.35)
+    canvas = _over(canvas, lid, _skin_color(person) * 0.35)
     canvas = _over(canvas, white, torch.full((1, 3, 1, 1), 0.92))
     gaze = side * shot.gaze * person.eye_width
     iris = _ellipse(view, across, rise, (gaze, nowhere), (person.iris_size, person.iris_size))
     tone, blue = person.iris_tone, person.iris_blue
-    canvas = _over(canvas, iris * white, _colour(tone * (1 - 0.7 * blue), tone * 0.75, tone * (0.3 + 0.9 * blue)))
+    canvas = _over(canvas, iris * white, _color(tone * (1 - 0.7 * blue), tone * 0.75, tone * (0.3 + 0.9 * blue)))
     pupil = _ellipse(view, across, rise, (gaze, nowhere), (0.45 * person.iris_size, 0.45 * person.iris_size))
     canvas = _over(canvas, pupil * white, torch.zeros(1, 3, 1, 1))
     lifted = rise + person.brow_gap + shot.brow_raise + person.brow_tilt * across + 1.5 * across.square()
     brow = _ellipse(view, across, lifted, (nowhere, nowhere), (person.brow_width, person.brow_thickness))
-    return _over(canvas, brow, _hair_colour(person, shot) * 0.7)
+    return _over(canvas, brow, _hair_color(person, shot) * 0.7)
 
 
 def _occluded(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
@@ -186,12 +186,12 @@ def _occluded(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadVi
     held = (shot.cover > 0.3).float()
     covered = _ellipse(view, view.x, view.y, (shot.cover_x, shot.cover_y), (shot.cover_size, 0.7 * shot.cover_size))
     tone = shot.cover_tone.clamp(0, 1)
-    return _over(canvas, held * covered, _colour(tone, 1 - tone, 0.4 + 0.3 * tone))
+    return _over(canvas, held * covered, _color(tone, 1 - tone, 0.4 + 0.3 * tone))
 
 
 def _exposed(canvas: Tensor, shot: TraitDraws, grain: Tensor) -> Tensor:
-    """What the camera makes of it: exposure, a colour cast, blur, grain and bytes."""
-    cast = _colour(shot.exposure + shot.warmth, shot.exposure + shot.tint, shot.exposure - shot.warmth).exp()
+    """What the camera makes of it: exposure, a color cast, blur, grain and bytes."""
+    cast = _color(shot.exposure + shot.warmth, shot.exposure + shot.tint, shot.exposure - shot.warmth).exp()
     blurred = _blurred(canvas * cast, (shot.blur.clamp(min=0) * grain.shape[-1] / 64).flatten())
     return ((blurred + shot.grain.clamp(min=0)[:, None] * grain) * 255).round().clamp(0, 255).to(torch.uint8)
 

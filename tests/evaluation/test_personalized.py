@@ -26,7 +26,7 @@ from fedra.evaluation.personal_models import (
     aligned_rows,
     own_models,
     personal_job,
-    personalised,
+    personalized,
     refuse_untestable,
 )
 from fedra.parts.personalize import FineTune
@@ -49,7 +49,7 @@ def job(algorithm: Algorithm, module: toy.Net | None = None, shape: tuple[int, .
 
 def run(work: Job) -> PersonalModels:
     server = init_server(work.algorithm, work.initial())
-    return personalised(work, RUNNERS["sequential"], server, lambda client: {}, rounds=3)
+    return personalized(work, RUNNERS["sequential"], server, lambda client: {}, rounds=3)
 
 
 @pytest.mark.parametrize("scope", ["all", "head", "body"])
@@ -78,8 +78,8 @@ def test_figures_are_of_all_clients() -> None:
     outcome = run(job(fedavg().plus(FineTune(epochs=3))))
     assert set(outcome.own) == set(outcome.shared) == {0, 1, 2}
     own = torch.tensor(list(outcome.own.values()), dtype=torch.float64)
-    assert outcome.figures()["personalised_accuracy"] == pytest.approx(float(own.mean()))
-    assert outcome.figures()["personalised_accuracy_std"] == pytest.approx(float(own.std(correction=0)))
+    assert outcome.figures()["personalized_accuracy"] == pytest.approx(float(own.mean()))
+    assert outcome.figures()["personalized_accuracy_std"] == pytest.approx(float(own.std(correction=0)))
 
 
 @pytest.mark.parametrize("scope", ["head", "body"])
@@ -111,7 +111,7 @@ def far(algorithm: Algorithm, module: toy.Net | None = None) -> Job:
 def outcome(work: Job, runner: str = "sequential", **more: Any) -> PersonalModels:
     history = toy.run(work, ((0, 1), (0, 1)))
     remembered = lambda client: history.memory.get(client, {})  # noqa: E731
-    return personalised(work, RUNNERS[runner], history.server, remembered, 2, **more)
+    return personalized(work, RUNNERS[runner], history.server, remembered, 2, **more)
 
 
 def test_several_lengths_in_one_run_are_what_each_would_be_alone() -> None:
@@ -124,8 +124,8 @@ def test_several_lengths_in_one_run_are_what_each_would_be_alone() -> None:
     assert both.own == both.ways["after_5"]
     assert both.own != both.ways["after_1"]
     figures = both.figures()
-    assert figures["personalised_accuracy"] == figures["personalised_accuracy_after_5"]
-    assert figures["personalised_accuracy_after_1_worst_decile"] == pytest.approx(
+    assert figures["personalized_accuracy"] == figures["personalized_accuracy_after_5"]
+    assert figures["personalized_accuracy_after_1_worst_decile"] == pytest.approx(
         float(np.quantile(list(both.ways["after_1"].values()), 0.1))
     )
 
@@ -134,7 +134,7 @@ def test_own_and_global_are_counted_on_the_same_rows() -> None:
     """The global model is run once over the whole test set; a loop over clients says the same."""
     work = far(fedavg().plus(FineTune(epochs=1)))
     history = toy.run(work, ((0, 1, 2),))
-    found = personalised(work, RUNNERS["sequential"], history.server, lambda client: {}, 1)
+    found = personalized(work, RUNNERS["sequential"], history.server, lambda client: {}, 1)
     own = dict(own_models(work, RUNNERS["sequential"], history.server, lambda client: {}, 1, (0, 1, 2)))
     assert work.test is not None
     for client in range(3):
@@ -163,7 +163,7 @@ def test_the_test_set_follows_the_clients_mixture_and_is_shuffled() -> None:
 @pytest.mark.parametrize(
     "name", ["local-only", "fedper", "lg-fedavg", "fedrep", "per-fedavg", "knn-per", "ditto", "apfl"]
 )
-def test_every_personalised_method_makes_its_models(name: str, runner: str) -> None:
+def test_every_personalized_method_makes_its_models(name: str, runner: str) -> None:
     found = outcome(far(ENTRIES[name].recipe(), toy.conv()), runner)
     assert set(found.own) == {0, 1, 2}
     assert found.own != found.shared
@@ -196,7 +196,7 @@ def test_own_classes_are_told_apart_by_their_own_numbers() -> None:
     test = toy.clients((5,), (300, 1, 1))[0]
     work = replace(work, test=Examples(test.inputs, test.targets))
     history = toy.run(work)
-    found = personalised(work, RUNNERS["sequential"], history.server, lambda client: history.memory[client], 2)
+    found = personalized(work, RUNNERS["sequential"], history.server, lambda client: history.memory[client], 2)
     assert work.owners is not None
     for client in range(3):
         rows = aligned_rows(work, client)
