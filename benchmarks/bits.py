@@ -226,8 +226,10 @@ def _result(fedra: Any, table: Table) -> Table:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 return _digested(fedra.run(spelled, out=Path(folder) / "run"), Path(folder) / "run")
-            except (fedra.ConfigError, fedra.DataError, fedra.RunError) as other:
-                # The first error is a wrong spelling, or both are the same.
+            except fedra.RunError as other:
+                error = other
+                break  # the run started, so the spelling was right
+            except (fedra.ConfigError, fedra.DataError) as other:
                 error = other
     return {"error": type(error).__name__, "sentence": str(error)}
 
@@ -252,7 +254,7 @@ def _digested(result: Any, folder: Path) -> Table:
     for name, value in result.model.state_dict().items():
         model.update(name.encode() + value.contiguous().numpy().tobytes())
     lines = {
-        path.name: [_plain(json.loads(line)) for line in path.read_text().splitlines()]
+        respelled(path.stem, old=False): [_plain(json.loads(line)) for line in path.read_text().splitlines()]
         for path in sorted(folder.glob("*.jsonl"))
     }
     state = hashlib.blake2b("".join(tensors).encode(), digest_size=12).hexdigest()
