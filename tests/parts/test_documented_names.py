@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 import fedra.algorithms
+import fedra.losses
 import fedra.parts
 from fedra.core.part import Part, known_parts
 from fedra.registry import Registry
 
 HOMES = ("fedra.algorithms.", "fedra.parts.")
-PACKAGES = (fedra.algorithms, fedra.parts)
+PACKAGES = (fedra.algorithms, fedra.losses, fedra.parts)
 NAMES = [
     (package, name)
     for package in PACKAGES

@@ -72,8 +72,8 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
     def check(self, algorithm: Algorithm) -> None:
         if algorithm.owns_classes:
             raise ConfigError(
-                f"all clients must share the class vectors of the part '{self.name}', got a sharing in which clients own "
-                "their classes: put the margin on the head instead (margin-head, or fedpe's field margin)"
+                f"all clients must share the class vectors of the part '{self.name}', got a sharing in which "
+                "clients own their classes: put the margin on the head instead (margin-head, or fedpe's field margin)"
             )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:

@@ -221,8 +221,8 @@ class SpreadOut(ServerRule, ServerState):
     def check(self, algorithm: Algorithm) -> None:
         if not algorithm.owns(self.rows):
             raise ConfigError(
-                f"the class vectors '{self.rows}' must be owned by clients for the part 'spread-out', got a sharing that does "
-                "not own them: start from fedpe, or add them to the sharing's `owned`"
+                f"the class vectors '{self.rows}' must be owned by clients for the part 'spread-out', got a "
+                "sharing that does not own them: start from fedpe, or add them to the sharing's `owned`"
             )
         self.penalty.check_margin()
 

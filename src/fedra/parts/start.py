@@ -37,8 +37,8 @@ class MeanRows(StartRule, AsksClients):
     def check(self, algorithm: Algorithm) -> None:
         if not algorithm.owns(self.rows):
             raise ConfigError(
-                f"the class vectors '{self.rows}' must be owned by clients for the part 'mean-rows', got a sharing that does "
-                "not own them: start from fedpe, or add them to the sharing's `owned`"
+                f"the class vectors '{self.rows}' must be owned by clients for the part 'mean-rows', got a "
+                "sharing that does not own them: start from fedpe, or add them to the sharing's `owned`"
             )
 
     def first_rows(self, features: Tensor, targets: Tensor, classes: int) -> Params:
