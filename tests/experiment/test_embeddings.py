@@ -129,7 +129,7 @@ def test_mistakes_about_runs(runs: dict[str, Path], tmp_path: Path) -> None:
     assert len(embed_run(tmp_path)) == 40
     assert "    8,\n" in text
     (tmp_path / "config.toml").write_text(text.replace("    8,\n", "    9,\n"))
-    with pytest.raises(ConfigError, match=r"model\.safetensors.* do not fit the model"):
+    with pytest.raises(ConfigError, match=r"model\.safetensors.* must fit the model"):
         embed_run(tmp_path)
 
 
