@@ -14,6 +14,7 @@ import pytest
 import fedra.algorithms
 import fedra.losses
 import fedra.parts
+from fedra.analysis import angles, embeddings
 from fedra.core.part import Part, known_parts
 from fedra.registry import Registry
 
@@ -26,6 +27,7 @@ NAMES = [
     if inspect.isclass(getattr(package, name)) or inspect.isfunction(getattr(package, name))
     if getattr(package, name).__module__.startswith(package.__name__)
 ]
+NAMES += [(angles, "angles"), (embeddings, "Embeddings")]
 
 
 def undocumented(entry: Any) -> set[str]:
