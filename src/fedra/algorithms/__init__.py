@@ -99,8 +99,11 @@ ENTRIES: dict[str, Entry] = {
     "fedfr": Entry(fedfr),
     "fedfs": Entry(fedfs),
 }
+"""Every registered algorithm by name."""
 
 ALGORITHMS = Registry("algorithm", imports=True)
+"""The functions that build algorithms, by the name that a configuration uses: `ALGORITHMS["fedprox"](mu=0.1)`."""
+
 for _name, _entry in ENTRIES.items():
     ALGORITHMS.add(_name)(_entry.recipe)
 

@@ -184,6 +184,7 @@ class JAMsFace(ShiftedLoss):
         }
 
     def margins(self, batch: Cosines, name: str) -> Tensor:
+        """Return the learned margins (C,) of one kind, "angular" or "cosine"."""
         return self.largest * torch.sigmoid(batch.learned_parameter(name))
 
     def curve(self, batch: Cosines) -> Tensor:

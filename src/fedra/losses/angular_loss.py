@@ -289,15 +289,19 @@ class AngularLoss:
     # Hooks for subclasses.
 
     def compare(self, features: Tensor, weight: Tensor) -> Tensor:
+        """Return the similarities (B, C) of features with class vectors: cosines unless a loss overrides it."""
         return cosine(features, weight)
 
     def true_class(self, batch: Cosines) -> Tensor:
+        """Return the true-class entries (B,) with their margin, without scale."""
         return batch.true
 
     def other_classes(self, batch: Cosines) -> Tensor:
+        """Return the entries (B, C) of the other classes, without scale; the true-class column is replaced later."""
         return batch.values
 
     def scaling(self, batch: Cosines) -> Tensor | float:
+        """Return the scale: a number, or a tensor that broadcasts over (B, C)."""
         return 1.0
 
     def outputs(self, batch: Cosines) -> Tensor:
@@ -308,6 +312,7 @@ class AngularLoss:
         return with_true_class(others, true, batch.labels, scale)
 
     def losses(self, batch: Cosines) -> Tensor:
+        """Return the loss of every example (B,)."""
         return F.cross_entropy(self.outputs(batch), batch.labels, reduction="none")
 
     def advance(self, batch: Cosines) -> Mapping[str, Tensor]:
@@ -366,6 +371,7 @@ class CurvedLoss(ScaledLoss):
         return straight_through(batch.true, modified) if self.grad_mode == "straight-through" else modified
 
     def curve(self, batch: Cosines) -> Tensor:
+        """Return the function of the true-class cosine (B,)."""
         return batch.true
 
 
@@ -376,4 +382,5 @@ class ShiftedLoss(CurvedLoss):
     overflow: Overflow = "thmm"
 
     def shift(self, batch: Cosines, margin: Tensor | float) -> Tensor:
+        """Return the cosine (B,) of the true-class angle plus the margin."""
         return add_angle(batch.true, margin, self.overflow)

@@ -155,6 +155,7 @@ class AdaCos(AngularLoss):
     least_scale: Positive = 1.0
 
     def fixed_scale(self, classes: int) -> float:
+        """Return the scale for this number of classes."""
         return max(math.sqrt(2) * math.log(classes - 1) if classes > 2 else 0.0, self.least_scale)
 
     def scaling(self, batch: Cosines) -> Tensor | float:

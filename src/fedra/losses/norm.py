@@ -57,11 +57,12 @@ class MagFace(ShiftedLoss):
             )
 
     def magnitude(self, batch: Cosines) -> Tensor:
+        """Return the norms (B,), clamped to [lower_norm, upper_norm]."""
         return batch.lengths.clamp(self.lower_norm, self.upper_norm)
 
     def curve(self, batch: Cosines) -> Tensor:
-        slope = (self.upper_margin - self.lower_margin) / (self.upper_norm - self.lower_norm)
-        return self.shift(batch, self.lower_margin + slope * (self.magnitude(batch) - self.lower_norm))
+        growth = (self.upper_margin - self.lower_margin) / (self.upper_norm - self.lower_norm)
+        return self.shift(batch, self.lower_margin + growth * (self.magnitude(batch) - self.lower_norm))
 
     def losses(self, batch: Cosines) -> Tensor:
         magnitude = self.magnitude(batch)
@@ -106,6 +107,7 @@ class AdaFace(ShiftedLoss):
         return {"mean": torch.tensor(20.0, device=device), "std": torch.tensor(100.0, device=device)}
 
     def clamped_norms(self, batch: Cosines) -> Tensor:
+        """Return the norms (B,) without gradient, clamped to a safe range."""
         return batch.lengths.detach().clamp(1e-3, 100.0)
 
     def advance(self, batch: Cosines) -> Mapping[str, Tensor]:

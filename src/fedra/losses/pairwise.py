@@ -106,6 +106,7 @@ class SphereFace2(ScaledLoss):
         return math.log(2 * odds) - self.scale * (start + self.margin) - log_sum
 
     def similarity(self, cosine: Tensor) -> Tensor:
+        """Return the adjusted similarity g(cosine)."""
         spread = 2 * ((cosine + 1) / 2) ** self.power - 1
         return straight_through(cosine, spread) if self.grad_mode == "straight-through" else spread
 

@@ -38,6 +38,7 @@ class Stateful(nn.Module):
 
     @property
     def state(self) -> dict[str, Tensor]:
+        """The running statistics by name."""
         return {name: self.get_buffer(name) for name in self._names}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -34,6 +34,10 @@ class Loaded:
         layout: How the file names its tensors.
         used: Names of the model's tensors that were set.
         left_out: Names of the file's tensors that were not used, such as a head for other classes.
+
+    Example:
+        >>> Loaded("as in fedra's files", used=("body.0.weight",), left_out=()).used
+        ('body.0.weight',)
     """
 
     layout: str

@@ -19,6 +19,7 @@ from fedra.registry import Registry
 from fedra.trust import fault, importing, is_import
 
 MODELS = Registry("model", imports=True)
+"""The functions that build networks, by the name that a configuration uses; call them through `build`."""
 
 
 def register(name: str, function: Callable[..., nn.Module]) -> None:
