@@ -91,7 +91,7 @@ CONFIG_MISTAKES = {
     "algorithm={name='fedsol', proximal='proximall'}": "there is no part 'proximall': did you mean 'proximal'?",
     "algorithm={name='fedsol', proximal={mu=1}}": "proximal: a part is given by its name",
     "algorithm={name='fedsol', proximal={name='proximal', nu=1}}": "the part 'proximal' has no field 'nu'",
-    "algorithm={name='fedsol', scope='head', proximal='model-contrast'}": "would be exactly no perturbation",
+    "algorithm={name='fedsol', scope='head', proximal='model-contrast'}": "scope must be 'all' or 'body'",
     "algorithm={name='fedsol', scope='tail'}": "the algorithm 'fedsol' cannot use scope = 'tail'",
     "algorithm.plus=['clipp']": "algorithm.plus: there is no part 'clipp': did you mean 'clip'?",
     "algorithm.name=nowhere:mine": "the algorithm 'nowhere:mine' cannot be imported",

@@ -113,8 +113,8 @@ def test_a_higher_threshold_chooses_fewer() -> None:
     part, draw = SimilarPublic(0.2), torch.Generator().manual_seed(0)
     own, others = torch.randn(30, 8, generator=draw), torch.randn(2500, 8, generator=draw)
     cosines = torch.nn.functional.cosine_similarity(others[:, None], own[None], dim=2).amax(dim=1)
-    assert torch.equal(part.chosen(own, others), cosines > 0.2)
-    counts = [int(replace(part, threshold=t).chosen(own, others).sum()) for t in (-1.0, 0.6, 0.8, 1.0)]
+    assert torch.equal(part.select_similar(own, others), cosines > 0.2)
+    counts = [int(replace(part, threshold=t).select_similar(own, others).sum()) for t in (-1.0, 0.6, 0.8, 1.0)]
     assert counts[0] == 2500
     assert counts == sorted(counts, reverse=True)
     assert counts[-1] == 0
@@ -139,11 +139,11 @@ def check_public(algorithm: Algorithm) -> None:
 def test_public_examples_need_a_part_that_knows_them() -> None:
     with pytest.raises(ConfigError, match="no part of this algorithm trains on public examples"):
         check_public(ours.fedgc())
-    with pytest.raises(ConfigError, match="does not know the classes of public examples"):
+    with pytest.raises(ConfigError, match="must cover their classes, got"):
         check_public(ours.fedfr().plus(ours.fedlc()))
     check_public(ours.fedfr().plus(ours.fedprox()))
 
 
 def test_a_branch_whose_rows_would_belong_to_nobody_is_refused() -> None:
-    with pytest.raises(ConfigError, match="personal-branch has rows for classes"):
+    with pytest.raises(ConfigError, match="the rows of personal-branch must be owned"):
         ours.fedpe().plus(PersonalBranch())

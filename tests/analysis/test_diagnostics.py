@@ -137,7 +137,7 @@ def test_preservation_by_hand() -> None:
 def test_preservation_needs_a_test_set() -> None:
     from dataclasses import replace
 
-    with pytest.raises(ConfigError, match="preservation needs a test set"):
+    with pytest.raises(ConfigError, match=r"must have a test set for diagnostics.preservation"):
         observers(False, True, False, replace(toy.job(fedavg()), test=None))
 
 
@@ -147,7 +147,7 @@ def test_preservation_needs_a_test_set() -> None:
 )
 def test_preservation_needs_layers_that_are_averaged(sharing: Sharing, kept: str) -> None:
     work = toy.job(fedavg().plus(sharing))
-    with pytest.raises(ConfigError, match=f"preservation .* leaves {kept} to the clients"):
+    with pytest.raises(ConfigError, match=rf"private or owned layers \({kept}\)"):
         observers(False, True, False, work)
     assert observers(True, False, True, work)
     assert observers(False, True, False, toy.job(fedavg().plus(Sharing(frozen=("head.",)))))

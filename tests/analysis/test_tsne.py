@@ -38,8 +38,8 @@ def test_clusters_stay_together_and_a_seed_repeats(monkeypatch: pytest.MonkeyPat
 
 def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openTSNE", reason="openTSNE is not installed")
-    with pytest.raises(ConfigError, match=r"needs 91 examples or more, not 60: .* set --perplexity to at most 19"):
+    with pytest.raises(ConfigError, match=r"must have at least 91 examples, got 60: .* set --perplexity to at most 19"):
         tsne(clusters())
     monkeypatch.setitem(sys.modules, "openTSNE", None)
-    with pytest.raises(ConfigError, match=r"needs the package openTSNE: pip install 'fedra\[tsne\]'"):
+    with pytest.raises(ConfigError, match=r"openTSNE must be installed for t-SNE: pip install 'fedra\[tsne\]'"):
         tsne(clusters(), perplexity=10)

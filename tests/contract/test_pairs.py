@@ -116,7 +116,7 @@ def test_algorithms_join(first: str) -> None:
     for second in algorithms.ENTRIES:
         left, right = algorithms.ENTRIES[first].recipe(), algorithms.ENTRIES[second].recipe()
         if clash(left, right):
-            sentence = r"begin with fedpe|two different parts '|branch has rows for classes|margin on the head instead"
+            sentence = r"start from fedpe|two different parts '|branch must be owned|margin on the head instead"
             with pytest.raises(ConfigError, match=sentence):
                 left.plus(right)
             continue

@@ -90,14 +90,14 @@ def test_equal_parts_in_two_places_are_one() -> None:
 @pytest.mark.parametrize("term", [ModelContrast(), Decorrelation()])
 def test_a_head_only_perturbation_along_features_is_refused(term: ModelContrast) -> None:
     with pytest.raises(
-        ConfigError, match=f"along '{term.name}' would be exactly no perturbation.*scope 'all' or 'body'"
+        ConfigError, match=f"scope must be 'all' or 'body' for a perturbation along '{term.name}', got 'head'"
     ):
         fedsol(proximal=term, scope="head")
 
 
 @pytest.mark.parametrize("scope", ["head", "body"])
 def test_a_frozen_scope_is_refused(scope: str) -> None:
-    with pytest.raises(ConfigError, match=f"scope '{scope}' would perturb nothing"):
+    with pytest.raises(ConfigError, match=f"must name trained parameters, got '{scope}', which is frozen"):
         fedsol(scope=scope).plus(Sharing(frozen=(f"{scope}.",)))  # type: ignore[arg-type]
 
 

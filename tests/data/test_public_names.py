@@ -17,7 +17,7 @@ NAMES = [
     (package, name)
     for package in (fedra.data, fedra.models)
     for name in package.__all__
-    if not isinstance(getattr(package, name), Registry) and name != "Loaded"  # a result, made by fedra alone
+    if not isinstance(getattr(package, name), Registry)
 ]
 
 

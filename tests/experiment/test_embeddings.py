@@ -129,7 +129,7 @@ def test_mistakes_about_runs(runs: dict[str, Path], tmp_path: Path) -> None:
     assert len(embed_run(tmp_path)) == 40
     assert "    8,\n" in text
     (tmp_path / "config.toml").write_text(text.replace("    8,\n", "    9,\n"))
-    with pytest.raises(ConfigError, match=r"model\.safetensors.* do not fit the model"):
+    with pytest.raises(ConfigError, match=r"model\.safetensors.* must fit the model"):
         embed_run(tmp_path)
 
 
@@ -147,13 +147,11 @@ def test_mistakes_about_files(tmp_path: Path) -> None:
     rows, labels = np.zeros((3, 2), np.float32), np.zeros(3, np.int64)
     path = tmp_path / "x.npz"
     assert "holds no 'labels'" in told(path, {"features": rows})
-    assert "they must be floats (N, d)" in told(path, {"features": labels, "labels": labels})
-    assert "holds labels torch.int64 of shape (2,): they must be 3 integers" in told(
-        path, {"features": rows, "labels": labels[:2]}
-    )
-    assert "holds clients" in told(path, {"features": rows, "labels": labels, "clients": rows[:, 0]})
-    assert "not finite" in told(path, {"features": rows + np.float32(np.inf), "labels": labels})
-    assert "labels outside the classes" in told(path, {"features": rows, "labels": labels + 2, "classes": ["a", "b"]})
+    assert "must be floats of shape (N, d), got torch.int64" in told(path, {"features": labels, "labels": labels})
+    assert "must be 3 integers, got torch.int64 of shape (2,)" in told(path, {"features": rows, "labels": labels[:2]})
+    assert "clients of" in told(path, {"features": rows, "labels": labels, "clients": rows[:, 0]})
+    assert "must be finite" in told(path, {"features": rows + np.float32(np.inf), "labels": labels})
+    assert "between 0 and 1, got 2" in told(path, {"features": rows, "labels": labels + 2, "classes": ["a", "b"]})
     assert "cannot be read" in told(path, {"features": np.array([None, {}], object), "labels": labels})
     assert "cannot be read" in told(path, b"no zip")
     assert "cannot be read" in told(tmp_path / "x.safetensors", b"no tensors")

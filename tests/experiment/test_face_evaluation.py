@@ -210,7 +210,7 @@ def test_the_strangers_of_a_set_keep_their_pairs() -> None:
     ("words", "sentence"),
     [
         (["--protocol", "identificaton"], "there is no protocol 'identificaton': did you mean 'identification'?"),
-        (["--flip", "both"], "flip cannot be 'both'"),
+        (["--flip", "both"], "flip must be a known mode, got 'both'"),
         (["--on", "somewhere", "--protocol", "clients"], "the protocol 'clients' goes with the run's own data"),
     ],
 )

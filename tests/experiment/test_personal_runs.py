@@ -55,7 +55,7 @@ def test_every_method_runs_from_a_configuration(name: str) -> None:
 
 
 def test_fedrep_says_what_it_needs() -> None:
-    with pytest.raises(ConfigError, match="train for more than 1"):
+    with pytest.raises(ConfigError, match=r"local.epochs must be larger than 1"):
         run(algorithm={"name": "fedrep"})
     summary, _ = run(rounds=1, algorithm={"name": "fedrep"}, local={"epochs": 2})
     assert "personalized_accuracy" in summary

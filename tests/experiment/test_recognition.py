@@ -161,7 +161,7 @@ def test_other_weights_than_the_run_began_with_are_refused(finished: RunResult, 
     safetensors.torch.save_file({name: value + 1 for name, value in tensors.items()}, weights)
     with pytest.raises(ConfigError, match=r"weights.safetensors' are not those that the run began with"):
         build(recorded)
-    with pytest.raises(DataError, match=r"has no model.safetensors: give a finished run's folder"):
+    with pytest.raises(DataError, match=r"must hold a model.safetensors.*pass the folder of a finished run"):
         mark_weights(read(config(model={**MODEL, "weights": str(tmp_path)})))
 
 

@@ -94,9 +94,9 @@ def test_a_weight_file_gives_an_embedder(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no weight file 'nowhere\.pt'"):
+    with pytest.raises(DataError, match=r"the weight file must exist, got 'nowhere\.pt'"):
         fedra.run(config(model={**MODEL, "weights": "nowhere.pt"}))
-    with pytest.raises(ConfigError, match=r"do not fit the model \(other shapes: body\.embedding\.weight"):
+    with pytest.raises(ConfigError, match=r"must fit the model, .*other shapes: body\.embedding\.weight"):
         fedra.run(config(model={**MODEL, "embedding": 9, "weights": str(folder / "model.safetensors")}))
     with pytest.raises(RunError, match=r"has no model\.safetensors: finish it"):
         embedder_of_run(tmp_path)

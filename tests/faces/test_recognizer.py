@@ -299,7 +299,7 @@ def test_a_callable_of_ones_own(photographs: Path, detector: Detector) -> None:
     with pytest.raises(ConfigError, match="pass fingerprint='a name for this version"):
         recognizer.fingerprint  # noqa: B018
     assert FaceRecognizer(means, size=32, fingerprint="means 1").fingerprint == "means 1"
-    with pytest.raises(ConfigError, match=r"must return one embedding for each of 1 images"):
+    with pytest.raises(ConfigError, match=r"one embedding per image, N = 1"):
         FaceRecognizer(lambda images: images.mean(), detector, size=32).embed(path)
     with pytest.raises(ConfigError, match="belong to a weight file"):
         FaceRecognizer(means, network="mobilefacenet", size=32)

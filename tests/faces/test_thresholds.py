@@ -160,7 +160,7 @@ def test_folders_and_data_sets_calibrate(photographs: Path, model: Path, detecto
     assert recognizer.decision == FaceRecognizer(tmp_path / "run").decision == found.decision
     with pytest.raises(ConfigError, match="is not of the form field=value"):
         calibrate(recognizer, "synthetic-faces:people", 0.1)
-    with pytest.raises(ConfigError, match="the model reads 3 channels"):
+    with pytest.raises(ConfigError, match="must have 3 channels"):
         calibrate(recognizer, "digits", 0.1)
     (tmp_path / "run/threshold.json").unlink()
     drawn = calibrate(recognizer, "synthetic-faces:identities=2,images=4,size=32,test_identities=3", 0.1, save=False)

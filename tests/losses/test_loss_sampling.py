@@ -67,7 +67,7 @@ def test_only_the_sampled_rows_get_a_gradient_and_all_classes_give_the_full_loss
 
 
 def test_mistakes() -> None:
-    with pytest.raises(ConfigError, match="rate=0"):
+    with pytest.raises(ConfigError, match="rate of PartialFC must be above 0 and at most 1, got 0"):
         PartialFC(rate=0)
-    with pytest.raises(ConfigError, match="labels 3 to 12 for 10 classes"):
+    with pytest.raises(ConfigError, match=r"between 0 and 9 \(10 classes\), got 3 to 12"):
         PartialFC()(torch.tensor([3, 12]), classes=10)

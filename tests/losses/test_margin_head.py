@@ -138,8 +138,8 @@ def test_a_counter_goes_on_counting_in_half_precision() -> None:
     [
         ((ArcFace, 5, 8), "loss must be a margin loss such as"),
         (("arcface", 5, 8), "loss must be a margin loss such as"),
-        ((ArcFace(), 1, 8), "needs at least 2 classes and 1 feature, got classes = 1"),
-        ((ArcFace(), 5, 0), "got classes = 5 and features = 0"),
+        ((ArcFace(), 1, 8), "classes must be at least 2 and features at least 1 for ArcFace, got 1 and 8"),
+        ((ArcFace(), 5, 0), "got 5 and 0"),
     ],
 )
 def test_mistakes_are_named(arguments: Any, said: str) -> None:

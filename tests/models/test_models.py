@@ -203,13 +203,18 @@ def test_locality_attention_ignores_the_token_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "settings", "words"),
     [
-        ("fedarc-cnn", (1, 8, 8), {}, "needs images of 16x16 or more, not 8x8"),
+        ("fedarc-cnn", (1, 8, 8), {}, "must be at least 16x16 for the model 'fedarc-cnn', got 8x8"),
         ("fedarc-cnn", (1, 28, 15), {}, "16x16"),
         ("fedavg-cnn", (1, 7, 7), {}, "8x8"),
-        ("vgg11", (64,), {}, r"not examples of shape \(64,\)"),
-        ("fedavg-cnn", (3, 32, 32), {"repeat_gray": True}, "images of 3 channels"),
-        ("resnet18", (3, 32, 32), {"width": 6, "norm": "group", "groups": 4}, "groups=4"),
-        ("sl-vit", (3, 33, 33), {}, "33x33 images into patches of 8x8"),
+        ("vgg11", (64,), {}, r"for the model 'vgg11', got \(64,\)"),
+        ("fedavg-cnn", (3, 32, 32), {"repeat_gray": True}, "must have 1 channel with repeat_gray .* got 3"),
+        (
+            "resnet18",
+            (3, 32, 32),
+            {"width": 6, "norm": "group", "groups": 4},
+            "must divide .* channels, 6, got 4",
+        ),
+        ("sl-vit", (3, 33, 33), {}, "multiple of 8 .* got 33x33"),
         ("sl-vit", (3, 32, 40), {}, "square"),
         ("fedavg_cnn", (3, 32, 32), {}, "did you mean 'fedavg-cnn'"),
         ("resnet18", (3, 32, 32), {"widht": 8}, "no field 'widht': did you mean 'width'"),
@@ -217,8 +222,8 @@ def test_locality_attention_ignores_the_token_itself() -> None:
         ("resnet18", (3, 32, 32), {"norm": "layer"}, "cannot use norm = 'layer': input should be 'batch'"),
         ("fedarc-cnn", (1, 28, 28), {"activation": "gelu"}, "activation = 'gelu'"),
         ("mlp", (64,), {"hidden": (16, 0)}, r"hidden = \(16, 0\): input should be greater than 0"),
-        ("mlp", (), {}, r"shape \(\)"),
-        ("mlp", (0,), {}, "every size must be"),
+        ("mlp", (), {}, r"sizes of at least 1, got \(\)"),
+        ("mlp", (0,), {}, r"sizes of at least 1, got \(0,\)"),
     ],
 )
 def test_mistakes_are_told(name: str, shape: tuple[int, ...], settings: dict[str, Any], words: str) -> None:
@@ -227,7 +232,7 @@ def test_mistakes_are_told(name: str, shape: tuple[int, ...], settings: dict[str
 
 
 def test_no_classes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="0 classes"):
+    with pytest.raises(ConfigError, match="must be at least 1, got 0"):
         build("mlp", (4,), 0, seed=0)
 
 

@@ -58,13 +58,13 @@ def test_a_head_may_be_named(own: Callable[[Any], None]) -> None:
     own(lambda shape, classes: Residual(shape[0], classes))
     model = build("own", (3, 8, 8), 4, head="fc")
     assert isinstance(model.head, nn.Sequential)
-    with pytest.raises(ConfigError, match="has no submodule 'fcc' to use as its head: did you mean 'fc'"):
+    with pytest.raises(ConfigError, match="head must name a submodule of Residual, got 'fcc': did you mean 'fc'"):
         build("own", (3, 8, 8), 4, head="fcc")
     with pytest.raises(
-        ConfigError, match=r"Residual without its head 'conv' cannot run.*: name the layer it calls last"
+        ConfigError, match=r"Residual without its head 'conv' must run.*: name the layer that it calls last"
     ):
         build("own", (3, 8, 8), 4, head="conv")
-    with pytest.raises(ConfigError, match=r"model.head = 'fc' is for your own networks"):
+    with pytest.raises(ConfigError, match=r"model.head must not be set for .* got 'fc'"):
         build("mlp", (4,), 2, head="fc")
 
 
@@ -87,7 +87,7 @@ def test_a_function_may_take_nothing_by_position(own: Callable[[Any], None]) -> 
 
     own(fixed)
     assert build("own", (6,), 2, hidden=5).head.in_features == 5
-    with pytest.raises(ConfigError, match="the model 'own' gives 2 logits, and the data have 3 classes"):
+    with pytest.raises(ConfigError, match=r"the model 'own' must return 3 logits \(the number of classes\), got 2"):
         build("own", (6,), 3)
     with pytest.raises(ConfigError, match="the model 'own' has no field 'hiden': did you mean 'hidden'"):
         build("own", (6,), 2, hiden=5)
@@ -110,13 +110,13 @@ def test_a_class_is_a_function_too(own: Callable[[Any], None]) -> None:
         (lambda shape, classes: Residual(shape[0], classes, softmax=True), "must end with a layer that has weights"),
         (
             lambda shape, classes: nn.Sequential(nn.Linear(5, 4), nn.Linear(4, classes)),
-            "cannot read torch.float32 of shape",
+            "must run on the clients' inputs, torch.float32 of shape",
         ),
         (
             lambda shape, classes: nn.Sequential(nn.LazyLinear(4), nn.Linear(5, classes)),
-            "cannot run on inputs of shape",
+            "must run on inputs of shape",
         ),
-        (lambda shape, classes: None, "returned a NoneType: it must return a torch nn.Module"),
+        (lambda shape, classes: None, "must return a torch nn.Module, got a NoneType"),
         (lambda shape: None, r"must take \(shape, classes\) or nothing by position, and it takes \(shape\)"),
     ],
 )

@@ -181,8 +181,8 @@ def test_a_key_map_renames_in_order_and_leaves_out(model: RecognitionModel, tmp_
 @pytest.mark.parametrize(
     ("key_map", "words"),
     [
-        ({"(": ""}, "no regular expression"),
-        ({r"^.+$": "body.same"}, "gives several tensors the name 'body.same'"),
+        ({"(": ""}, "must be regular expressions"),
+        ({r"^.+$": "body.same"}, "must give every tensor its own name, got 'body.same'"),
     ],
 )
 def test_a_wrong_key_map(model: RecognitionModel, tmp_path: Path, key_map: dict[str, str], words: str) -> None:
@@ -202,15 +202,15 @@ def test_counters_of_batches_may_be_missing(model: RecognitionModel, tmp_path: P
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (without("body.embedding.weight"), r"it lacks body\.embedding\.weight\)"),
-        (lambda tensors: tensors.update({"body.more": torch.ones(1)}), r"it has also body\.more\)"),
+        (without("body.embedding.weight"), r"missing: body\.embedding\.weight\)"),
+        (lambda tensors: tensors.update({"body.more": torch.ones(1)}), r"unexpected: body\.more\)"),
         (
             lambda tensors: tensors.update({"body.embedding.weight": torch.ones(8, 128)}),
-            r"other shapes: body\.embedding\.weight is \(8, 128\), not \(16, 128\)\): give the model the settings",
+            r"other shapes: body\.embedding\.weight is \(8, 128\), not \(16, 128\)\): use the model settings",
         ),
         (
             lambda tensors: [tensors.pop(name) for name in list(tensors) if ".running_" in name],
-            r"it lacks body\.stem\.norm\.running_mean, .* and \d+ more\)",
+            r"missing: body\.stem\.norm\.running_mean, .* and \d+ more\)",
         ),
     ],
     ids=["missing", "unexpected", "shape", "many"],
@@ -227,13 +227,13 @@ def test_a_body_that_does_not_fit_is_told_and_left_alone(
 
 
 def test_an_unknown_layout_is_named_so(model: RecognitionModel, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"named as in no layout that is known here\).*it has also conv\.weight"):
+    with pytest.raises(ConfigError, match=r"named in an unknown layout\).*unexpected: conv\.weight"):
         load_weights(model, saved(tmp_path / "net.pt", {"conv.weight": torch.ones(3)}))
 
 
 def test_numbers_that_are_not_finite_are_refused(model: RecognitionModel, tmp_path: Path) -> None:
     tensors = {**model.state_dict(), "body.embedding.weight": torch.full((16, 128), torch.nan)}
-    with pytest.raises(DataError, match=r"not finite in body\.embedding\.weight"):
+    with pytest.raises(DataError, match=r"must be finite, got inf or NaN in body\.embedding\.weight"):
         load_weights(model, saved(tmp_path / "net.pt", tensors))
 
 
@@ -250,7 +250,7 @@ class Hostile:
 def test_a_hostile_pickle_is_refused_and_not_run(model: RecognitionModel, tmp_path: Path) -> None:
     path, trace = tmp_path / "net.pth", tmp_path / "trace"
     torch.save({"state_dict": model.state_dict(), "extra": Hostile(trace)}, path)
-    with pytest.raises(DataError, match=r"holds more than tensors, which could run code when read"):
+    with pytest.raises(DataError, match=r"must hold tensors only.*which could run code when read"):
         load_weights(model, path)
     assert not trace.exists()
 
@@ -258,10 +258,10 @@ def test_a_hostile_pickle_is_refused_and_not_run(model: RecognitionModel, tmp_pa
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("net.safetensors", b"nothing", "no readable safetensors file"),
-        ("net.pt", b"nothing of the kind", "damaged or holds more than tensors"),
-        ("net.pt", b"", "cannot be read"),
-        ("net.pt", b"PK\x03\x04broken archive", "cannot be read"),
+        ("net.safetensors", b"nothing", "must be a safetensors file"),
+        ("net.pt", b"nothing of the kind", "must hold tensors only"),
+        ("net.pt", b"", "must be readable, got an error"),
+        ("net.pt", b"PK\x03\x04broken archive", "must be readable, got an error"),
     ],
 )
 def test_a_damaged_file_is_told(model: RecognitionModel, tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -273,9 +273,9 @@ def test_a_damaged_file_is_told(model: RecognitionModel, tmp_path: Path, name: s
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (torch.ones(3), "holds a Tensor, no named tensors"),
-        ({"epoch": 3}, "holds no named tensors"),
-        ({"a": {"x": torch.ones(1)}, "b": {"x": torch.ones(1)}}, r"several sets of named tensors \(a, b\)"),
+        (torch.ones(3), "must hold named tensors, got a Tensor"),
+        ({"epoch": 3}, "must hold one set of named tensors, got none"),
+        ({"a": {"x": torch.ones(1)}, "b": {"x": torch.ones(1)}}, r"one set of named tensors, got several \(a, b\)"),
     ],
 )
 def test_a_file_without_one_state_dict_is_told(
@@ -287,5 +287,5 @@ def test_a_file_without_one_state_dict_is_told(
 
 
 def test_a_missing_file_is_told(model: RecognitionModel, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no weight file"):
+    with pytest.raises(DataError, match="the weight file must exist"):
         load_weights(model, tmp_path / "none.pt")

@@ -147,10 +147,10 @@ def test_check_leaves_buffers_mode_and_generator() -> None:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("fcc", "ToyResNet has no submodule 'fcc' to use as its head: did you mean 'fc'"),
+        ("fcc", "head must name a submodule of ToyResNet, got 'fcc': did you mean 'fc'"),
         ("classifier", "choose one of: bn1, conv1, drop, fc"),
-        ("", "no submodule ''"),
-        ("drop", "'drop' has no weights"),
+        ("", "ToyResNet, got ''"),
+        ("drop", "the head must have weights, got 'drop'"),
     ],
 )
 def test_wrong_names(head: str, words: str) -> None:
@@ -191,16 +191,16 @@ class Pair(Normalized):
 @pytest.mark.parametrize(
     ("make", "head", "words"),
     [
-        (classifier, "0", "Sequential without its head '0' cannot run"),
+        (classifier, "0", "Sequential without its head '0' must run"),
         (
             lambda: nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)),
             "0",
-            "'0' of Sequential is not the last thing",
+            "'0' of Sequential must be the last layer",
         ),
-        (Normalized, "layer", "'layer' of Normalized is not the last thing"),
-        (Peeking, "fc", "Peeking without its head 'fc' cannot run"),
-        (Pair, "layer", "the whole Pair gives a tuple"),
-        (lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Linear(3, 5)), "1", r"features \(4, 2, 3\)"),
+        (Normalized, "layer", "'layer' of Normalized must be the last layer"),
+        (Peeking, "fc", "Peeking without its head 'fc' must run"),
+        (Pair, "layer", "the model Pair must return one tensor, got a tuple"),
+        (lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Linear(3, 5)), "1", r"got \(4, 2, 3\) and"),
     ],
 )
 def test_a_head_that_is_not_last_is_refused(make: Callable[[], nn.Module], head: str, words: str) -> None:
@@ -213,21 +213,21 @@ def test_a_contract_module_whose_forward_does_more_is_refused() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return 2 * super().forward(inputs)
 
-    with pytest.raises(ConfigError, match="'head' of Doubling is not the last thing"):
+    with pytest.raises(ConfigError, match="'head' of Doubling must be the last layer"):
         named_head(Doubling(nn.Linear(6, 8), nn.Linear(8, 5)), example=VECTORS)
 
 
 def test_an_example_of_the_wrong_shape_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"the whole ToyResNet cannot run on inputs of shape \(4, 6\)"):
+    with pytest.raises(ConfigError, match=r"the model ToyResNet must run on inputs of shape \(4, 6\), got an error"):
         named_head(ToyResNet(), "fc", example=VECTORS)
 
 
 def test_shared_weights_are_refused() -> None:
     layer = nn.Linear(6, 6)
-    with pytest.raises(ConfigError, match="shares weights with its body"):
+    with pytest.raises(ConfigError, match="must have weights of its own"):
         named_head(nn.Sequential(layer, nn.Tanh(), layer), "2")
 
 
 def test_a_lone_layer_has_no_head() -> None:
-    with pytest.raises(ConfigError, match=r"Linear has no submodule 'fc' .* it has none"):
+    with pytest.raises(ConfigError, match=r"submodule of Linear, got 'fc': it has none"):
         named_head(nn.Linear(6, 5), "fc")

@@ -122,7 +122,7 @@ def test_an_error_leaves_the_view_whole() -> None:
     ],
 )
 def test_nothing_may_stand_inside_it(algorithm: Callable[[], Algorithm], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=f"'accumulate' must be the last of the gradient rules.*{sentence}"):
+    with pytest.raises(ConfigError, match=f"'accumulate' must be the last gradient rule,.*{sentence}"):
         algorithm()
 
 

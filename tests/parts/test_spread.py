@@ -154,7 +154,7 @@ def test_sampled_rows_of_the_same_client_never_meet() -> None:
 
 
 def test_a_step_parts_clients_and_needs_owned_rows() -> None:
-    with pytest.raises(ConfigError, match="does not give to classes"):
+    with pytest.raises(ConfigError, match="must be owned by clients"):
         fedavg().plus(SpreadOut())
 
 

@@ -23,11 +23,11 @@ def rows() -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("margin", "reason"),
-    [(MagFace(), "uses the length of the features"), (CircleLoss(), "of a row's cosine of 0.5 with another")],
+    [(MagFace(), "norms must be given"), (CircleLoss(), "turns a cosine of 0.5 with another row into")],
     ids=["magface", "circle"],
 )
 def test_a_margin_without_meaning_on_the_server_is_refused_at_once(margin: ScaledLoss, reason: str) -> None:
-    with pytest.raises(ConfigError, match=rf"cannot correct .*{reason}.* take cosface or arcface"):
+    with pytest.raises(ConfigError, match=rf"must change only a row's similarity .*{reason}.* use cosface or arcface"):
         fedgc(margin=margin)
 
 

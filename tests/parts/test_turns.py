@@ -73,16 +73,16 @@ def test_only_the_clients_that_hold_stand_still_in_a_stack() -> None:
 
 
 def test_epochs_for_the_body_must_be_left() -> None:
-    with pytest.raises(ConfigError, match=r"trains the head for 2 of 2 local epochs.*train for more than 2"):
+    with pytest.raises(ConfigError, match=r"local.epochs must be larger than 2 \(head_epochs .*, got 2"):
         ours.fedrep(head_epochs=2).check_training(Sgd(0.1), 2)
     ours.fedrep(head_epochs=2).check_training(Sgd(0.1), 3)
     data = [(torch.zeros(3, 5), torch.tensor([0, 1, 2]))]
-    with pytest.raises(ConfigError, match="none is left for the body"):
+    with pytest.raises(ConfigError, match="no epoch is left for the body"):
         simulate(ours.fedrep(), toy.mlp(torch.float32), data, rounds=1)
 
 
 def test_adam_is_refused() -> None:
-    with pytest.raises(ConfigError, match="use the optimizer 'sgd'"):
+    with pytest.raises(ConfigError, match=r"local.optimizer must be 'sgd' .* got 'adam'"):
         HeadThenBody().check_training(Adam(0.1), 5)
 
 

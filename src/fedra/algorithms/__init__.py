@@ -1,6 +1,6 @@
-"""Named algorithms: one file each, one line each in the registry below.
+"""The built-in algorithms: one file each, and a registry of their names.
 
-`neutral` are the fields at which an algorithm is exactly FedAvg; None where it has no such point.
+`Entry.neutral` holds the arguments at which an algorithm equals FedAvg; None if no arguments do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,17 @@ from fedra.registry import Registry
 
 @dataclass(frozen=True)
 class Entry:
-    """An algorithm's recipe, and where it is FedAvg."""
+    """A registered algorithm.
+
+    Args:
+        recipe: The function that builds the algorithm from keyword arguments.
+        neutral: The arguments at which the algorithm equals FedAvg, which the contract tests check. {} means that its
+            global model always does, None (the default) that no arguments do.
+
+    Example:
+        >>> ENTRIES["fedprox"].neutral
+        {'mu': 0.0}
+    """
 
     recipe: Callable[..., Algorithm]
     neutral: dict[str, Any] | None = None
@@ -89,14 +99,29 @@ ENTRIES: dict[str, Entry] = {
     "fedfr": Entry(fedfr),
     "fedfs": Entry(fedfs),
 }
+"""Every registered algorithm by name."""
 
 ALGORITHMS = Registry("algorithm", imports=True)
+"""The functions that build algorithms, by the name that a configuration uses: `ALGORITHMS["fedprox"](mu=0.1)`."""
+
 for _name, _entry in ENTRIES.items():
     ALGORITHMS.add(_name)(_entry.recipe)
 
 
 def register(name: str, recipe: Callable[..., Algorithm], neutral: dict[str, Any] | None = None) -> None:
-    """Make your own algorithm known by name, to configurations and to the contract tests alike."""
+    """Register your own algorithm by name, for configurations and for the contract tests.
+
+    Args:
+        name: The name, without a colon. A name that is already registered is an error.
+        recipe: A function of keyword-only arguments that returns an `Algorithm`. Its arguments become the fields that
+            a configuration can set.
+        neutral: The arguments at which the algorithm equals FedAvg; None (the default) if no arguments do.
+
+    Example:
+        >>> def fedprox_sam(*, mu: float = 0.1, rho: float = 0.1) -> Algorithm:
+        ...     return fedprox(mu=mu).plus(fedsam(rho=rho))
+        >>> register("fedprox-sam", fedprox_sam, neutral={"mu": 0.0, "rho": 0.0})
+    """
     ALGORITHMS.add(name)(recipe)
     ENTRIES[name] = Entry(recipe, neutral)
 

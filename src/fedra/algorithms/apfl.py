@@ -1,4 +1,4 @@
-"""APFL: every client mixes the global model with one of its own, in a share that it learns.
+"""APFL: every client mixes the global model with its personal model, by a weight that it learns.
 
 Deng et al., "Adaptive personalized federated learning", arXiv 2003.13461.
 """
@@ -23,10 +23,12 @@ from fedra.parts.twin import Twin
 
 @dataclass(frozen=True)
 class MixedTwin(Twin):
-    """A personal model that is trained and used mixed with the global one (APFL, Deng et al., arXiv 2003.13461).
+    """A personal model that is trained and used as a mixture with the global one (APFL, Deng et al., arXiv 2003.13461).
 
-    `alpha` is the twin's share, the same for all clients at first; `adaptive` lets every client learn its own by the
-    gradient, at the rate of its optimizer, within 0 and 1.
+    Args:
+        alpha: Initial weight of the personal model in the mixture, the same for all clients.
+        adaptive: Let every client learn its own `alpha` by gradient steps at its optimizer's learning rate, clamped to
+            [0, 1]. False keeps `alpha` constant.
     """
 
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -36,33 +38,45 @@ class MixedTwin(Twin):
     )
 
     def init_client(self, origin: Weights) -> Tree:
-        some = next(iter(origin.params.values()))
-        return {**origin._asdict(), "alpha": some.new_full((), self.alpha)}
+        reference = next(iter(origin.params.values()))  # gives device and type
+        return {**origin._asdict(), "alpha": reference.new_full((), self.alpha)}
 
     def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
         twin = view.carried[self.name]
         alpha, model = twin["alpha"], {name: value.detach() for name, value in params.items()}
-        mixed = Weights(_mixed(alpha, twin["params"], model), twin.get("buffers", {}))
-        slope, buffers = aside(view, [algorithm.label_loss], mixed)
-        after = self.step(twin, tree.scale(slope, alpha), buffers, view)
+        mixed = Weights(_mix(alpha, twin["params"], model), twin.get("buffers", {}))
+        gradient, buffers = aside(view, [algorithm.label_loss], mixed)
+        updated = self.step(twin, tree.scale(gradient, alpha), buffers, view)
         if self.adaptive:
-            away = tree.subtract(tree.select(twin["params"], slope), model)
-            after["alpha"] = (alpha - view.client.optimizer.lr * tree.dot(slope, away)).clamp(0, 1)
-        view.log("alpha", after["alpha"])
-        view.carry(self.name, after)
+            difference = tree.subtract(tree.select(twin["params"], gradient), model)
+            updated["alpha"] = (alpha - view.client.optimizer.lr * tree.dot(gradient, difference)).clamp(0, 1)
+        view.log("alpha", updated["alpha"])
+        view.carry(self.name, updated)
 
     def own(self, weights: Weights, memory: Tree) -> Weights:
         twin = memory.get(self.name)
         if twin is None:
             return weights
-        return Weights(_mixed(twin["alpha"], twin["params"], weights.params), twin.get("buffers", {}))
+        return Weights(_mix(twin["alpha"], twin["params"], weights.params), twin.get("buffers", {}))
 
 
-def _mixed(alpha: torch.Tensor, twin: Params, model: Params) -> Params:
-    """The mixture over the twin's names."""
+def _mix(alpha: torch.Tensor, twin: Params, model: Params) -> Params:
+    """Return the mixture of all parameters that the personal model has."""
     return {name: alpha * value + (1 - alpha) * model[name] for name, value in twin.items()}
 
 
 def apfl(*, alpha: Annotated[float, Field(ge=0, le=1)] = 0.5, adaptive: bool = True) -> Algorithm:
-    """Trains alpha v + (1 - alpha) w in v, the client's own, beside FedAvg's w; `adaptive` learns alpha as well."""
+    """Trains alpha v + (1 - alpha) w in the personal model v; the global model w is FedAvg's.
+
+    Args:
+        alpha: Initial weight of the personal model in the mixture.
+        adaptive: Let every client learn its own `alpha`. False keeps it constant.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> apfl(alpha=0.25).personalize.alpha
+        0.25
+    """
     return fedavg().plus(MixedTwin(alpha, adaptive))

@@ -1,4 +1,4 @@
-"""Ditto: beside the global model every client trains one of its own, tied to the global one.
+"""Ditto: every client trains a personal model that is regularized toward the global model.
 
 Li et al., "Ditto: Fair and robust federated learning through personalization", ICML 2021.
 """
@@ -21,8 +21,11 @@ from fedra.registry import Strength
 
 @dataclass(frozen=True)
 class TetheredTwin(Twin):
-    """A personal model tied to the received one (Ditto, Li et al., ICML 2021). The larger `strength`, the shorter the
-    tether.
+    """A personal model with a proximal term toward the received model (Ditto, Li et al., ICML 2021).
+
+    Args:
+        strength: Weight of the proximal term, the paper's lambda. Larger values keep the personal model closer to the
+            global one.
     """
 
     strength: Strength = 0.1
@@ -30,10 +33,10 @@ class TetheredTwin(Twin):
 
     def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
         twin = view.carried[self.name]
-        own = Weights(twin["params"], twin.get("buffers", {}))
-        slope, buffers = aside(view, [algorithm.label_loss], own)
-        away = tree.subtract(tree.select(own.params, slope), view.client.origin.params)
-        view.carry(self.name, self.step(twin, tree.add(slope, away, self.strength), buffers, view))
+        personal = Weights(twin["params"], twin.get("buffers", {}))
+        gradient, buffers = aside(view, [algorithm.label_loss], personal)
+        difference = tree.subtract(tree.select(personal.params, gradient), view.client.origin.params)
+        view.carry(self.name, self.step(twin, tree.add(gradient, difference, self.strength), buffers, view))
 
     def own(self, weights: Weights, memory: Tree) -> Weights:
         twin = memory.get(self.name)
@@ -41,9 +44,18 @@ class TetheredTwin(Twin):
 
 
 def ditto(*, strength: Strength = 0.1) -> Algorithm:
-    """Trains a personal model at strength/2 times its squared distance to the received one; the global one is FedAvg's.
+    """Trains a personal model with a proximal term toward the received model; the global model is FedAvg's.
 
-    `strength` is the paper's lambda. Any other method's global model takes FedAvg's place: `name = "fedprox"`,
-    `plus = ["ditto"]`.
+    To use another algorithm's global model, add Ditto to it: `name = "fedprox"`, `plus = ["ditto"]`.
+
+    Args:
+        strength: Weight of the proximal term strength/2 ||v - w_g||^2, the paper's lambda. 0 disables it.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> ditto(strength=0.5).personalize.strength
+        0.5
     """
     return fedavg().plus(TetheredTwin(strength))

@@ -27,7 +27,12 @@ from fedra.registry import Strength
 
 @dataclass(frozen=True)
 class BlendedMargin(Term, ServerState, CollectsUploads):
-    """What FedArc's public code descends: cross-entropy alone in the first round, then a blend of both losses."""
+    """The objective of FedArc's public code: cross-entropy in the first round, then a mixture with a margin loss.
+
+    Args:
+        margin: The margin loss on shared class vectors.
+        share: Weight of cross-entropy from the second round on; the margin loss has weight 1 - share.
+    """
 
     margin: MarginSoftmax = MarginSoftmax()  # noqa: RUF009  (frozen)
     share: Strength = 0.5
@@ -57,11 +62,22 @@ def fedarc(
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4),  # noqa: B008  (frozen)
     objective: Literal["paper", "repo", "margin"] = "paper",
 ) -> Algorithm:
-    """Adds `weight` times any margin loss on aggregated class vectors to the local objective.
+    """Adds a margin loss on averaged class vectors to the local objective.
 
-    `objective` "repo" blends as the public code does: cross-entropy alone in the first round, then
-    weight CE + (1 - weight) L_margin. That code also runs CosFace where the paper says ArcFace: set `margin` so.
-    "margin" leaves cross-entropy out, as face recognition trains: then the features learn and the classifier does not.
+    Args:
+        weight: Weight of the margin loss; 0 is FedAvg. With `objective="repo"` it is the weight of cross-entropy.
+        margin: The margin loss. The paper uses ArcFace; its public code computes CosFace.
+        objective: "paper" adds the margin loss to cross-entropy. "repo" follows the public code: cross-entropy alone in
+            the first round, then weight * CE + (1 - weight) * L_margin. "margin" leaves cross-entropy out, as is usual
+            in face recognition: then the body is trained and the classifier is not.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> from fedra.losses import CosFace
+        >>> [term.name for term in fedarc(weight=0.3, margin=CosFace(scale=30)).objective]
+        ['cross-entropy', 'margin-softmax']
     """
     if objective == "paper":
         return fedavg().plus(MarginSoftmax(margin, weight))

@@ -11,5 +11,13 @@ from fedra.parts.objective import CrossEntropy
 
 
 def fedavg() -> Algorithm:
-    """Local SGD on cross-entropy, then the example-weighted mean of the clients' weights."""
+    """Local SGD on cross-entropy, then the mean of the clients' weights, weighted by examples.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedavg().combine.name
+        'weighted-mean'
+    """
     return Algorithm(objective=(CrossEntropy(),), combine=WeightedMean())

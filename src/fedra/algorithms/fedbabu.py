@@ -1,4 +1,4 @@
-"""FedBABU: only the body is trained and averaged; each client then fine-tunes the whole model for itself.
+"""FedBABU: only the body is trained and averaged; after the last round every client fine-tunes the whole model.
 
 Oh et al., "FedBABU: Toward enhanced representation for federated image classification", ICLR 2022.
 """
@@ -12,5 +12,18 @@ from fedra.parts.personalize import FineTune, Stages
 
 
 def fedbabu(*, epochs: Stages = 5, initial_rate: bool = False) -> Algorithm:
-    """Freezes the head during the rounds, then fine-tunes all parameters for `epochs` on every client."""
+    """Freezes the head during the rounds, then fine-tunes all parameters on every client.
+
+    Args:
+        epochs: Epochs of fine-tuning. Several numbers, such as (1, 5), are each trained from the global model and
+            evaluated.
+        initial_rate: Fine-tune at the learning rate of the first round. False (the default) uses that of the last.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedbabu(epochs=1).sharing.frozen
+        ('head.',)
+    """
     return fedavg().plus(Sharing(frozen=("head.",)), FineTune(epochs, initial_rate=initial_rate))

@@ -12,5 +12,16 @@ from fedra.registry import Positive
 
 
 def feddyn(*, alpha: Positive = 0.1) -> Algorithm:
-    """Adds the dynamic regularizer to the local objective and its correction to the server."""
+    """Adds a dynamic regularizer to the local objective and its correction to the server.
+
+    Args:
+        alpha: Weight of the quadratic term. The server's correction is divided by it.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [term.name for term in feddyn(alpha=0.01).objective]
+        ['cross-entropy', 'dynamic-regularizer']
+    """
     return fedavg().plus(DynamicRegularizer(alpha))

@@ -1,4 +1,4 @@
-"""FedFace: clients pull features to class vectors that do not move, the server spreads the vectors.
+"""FedFace: clients pull features to fixed class vectors, the server pushes the class vectors apart.
 
 Aggarwal, Zhou and Jain, "FedFace: collaborative learning of face recognition model", IJCB 2021.
 """
@@ -26,10 +26,24 @@ def fedface(
     lr: Positive = 0.1,
     steps: Annotated[int, Field(ge=1)] = 10,
 ) -> Algorithm:
-    """Class vectors that begin at mean features, stay fixed on clients, and are spread apart by the server.
+    """Class vectors start at mean features, stay fixed on clients, and are pushed apart by the server.
 
-    It wants a pre-trained start (`model.weights`): before the first round every client sends the mean feature of each
-    of its classes under it. One class a client is the paper's case; several work as well.
+    It needs a pre-trained start (`model.weights`): before the first round every client sends the mean feature of each
+    of its classes under that model. In the paper a client has one class; several work as well.
+
+    Args:
+        closeness: Cosine between a feature and its class vector from which the client's loss is zero.
+        threshold: Cosine between two class vectors above which the server pushes them apart.
+        strength: Weight of the server's penalty.
+        lr: Learning rate of the server's steps.
+        steps: Number of server steps per round.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [part.name for part in fedface().start]
+        ['mean-rows']
     """
     spread = SpreadOut(Hinge(threshold, reduction="mean"), strength, lr, steps)
     vectors = Sharing(owned=("head.",), frozen=("head.",))

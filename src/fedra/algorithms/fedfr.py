@@ -1,4 +1,4 @@
-"""FedFR: federated face recognition with public images, a contrast to the past model, and a branch of one's own.
+"""FedFR: federated face recognition with public images, a contrastive term and a private branch for each client.
 
 Liu et al., "FedFR: joint optimization federated framework for generic and personalized face recognition", AAAI 2022.
 """
@@ -32,7 +32,7 @@ from fedra.parts.start import MeanRows, class_means
 from fedra.registry import Positive, Share, Strength
 
 BLOCK = 1024
-"""Public examples that are compared with a client's own at once."""
+"""Number of public examples that are compared with a client's at once."""
 
 Threshold = Annotated[float, Field(ge=-1, le=1)]
 
@@ -41,7 +41,11 @@ Threshold = Annotated[float, Field(ge=-1, le=1)]
 class PublicMargin(HeadMargin):
     """A margin loss over a client's classes and the public ones (FedFR, Liu et al., AAAI 2022).
 
-    The rows of the public classes are averaged like the model. Without public examples it is `margin-head`.
+    The class vectors of the public classes are averaged like the model. Without public examples it is `margin-head`.
+
+    Args:
+        margin: The margin loss.
+        weight: Weight of the term.
     """
 
     margin: AngularLoss = CosFace(scale=30.0, margin=0.4)  # noqa: RUF009  (frozen)
@@ -57,15 +61,19 @@ class PublicMargin(HeadMargin):
 
 
 PUBLIC_ROWS = f"{PublicMargin.name}.vectors"
-"""The rows of the public classes among the parameters."""
+"""Name of the parameter that holds the class vectors of the public classes."""
 
 
 @dataclass(frozen=True)
 class SimilarPublic(DataRule):
-    """A client's own examples, and the public ones that look like one of them (FedFR, Liu et al., AAAI 2022).
+    """Trains on the client's examples and on similar public ones (FedFR, Liu et al., AAAI 2022).
 
-    In every round a client chooses the public images whose feature under the received model has a cosine above
-    `threshold` with the feature of any of its own. The rows of the public classes begin at their mean features.
+    In every round a client selects the public images whose feature under the received model has a cosine above
+    `threshold` with the feature of any of its own images. The class vectors of the public classes start at their mean
+    features.
+
+    Args:
+        threshold: Cosine above which a public image is selected.
     """
 
     threshold: Threshold = 0.4
@@ -75,8 +83,8 @@ class SimilarPublic(DataRule):
         for term in algorithm.objective:
             if term.fits_labels and not isinstance(term, PublicMargin):
                 raise ConfigError(
-                    f"the loss '{term.name}' does not know the classes of public examples: leave it out, or leave out "
-                    "the public examples"
+                    f"with public examples the loss must cover their classes, got '{term.name}': use 'public-margin', "
+                    "or remove the section [public]"
                 )
 
     def first_public(self, features: Tensor, targets: Tensor, classes: int) -> Params:
@@ -84,26 +92,33 @@ class SimilarPublic(DataRule):
 
     def examples(self, supply: Supply) -> Examples:
         own, public = supply.own, supply.public.examples
-        chosen = self.chosen(supply.own_features(), supply.public_features())
-        targets = public.targets[chosen] + supply.classes
+        similar = self.select_similar(supply.own_features(), supply.public_features())
+        targets = public.targets[similar] + supply.classes
         return replace(
-            own, inputs=torch.cat([own.inputs, public.inputs[chosen]]), targets=torch.cat([own.targets, targets])
+            own, inputs=torch.cat([own.inputs, public.inputs[similar]]), targets=torch.cat([own.targets, targets])
         )
 
-    def chosen(self, own: Tensor, public: Tensor) -> Tensor:
-        """Which public examples (a truth value each) look like one of a client's own, by features (n, d) and (N, d)."""
-        mine = F.normalize(own, dim=1)
-        near = [(F.normalize(some, dim=1) @ mine.T).amax(dim=1) for some in torch.split(public, BLOCK)]
-        return torch.cat(near) > self.threshold
+    def select_similar(self, own: Tensor, public: Tensor) -> Tensor:
+        """Return a mask (N,) of the public examples, by features (n, d) and (N, d), that are similar to a client's."""
+        directions = F.normalize(own, dim=1)
+        nearest = [(F.normalize(block, dim=1) @ directions.T).amax(dim=1) for block in torch.split(public, BLOCK)]
+        return torch.cat(nearest) > self.threshold
 
 
 @dataclass(frozen=True)
 class PersonalBranch(Term, OwnParams):
-    """A linear map of the features, the identity at the start, and a binary classifier for each class behind it.
+    """A private linear map of the features, with a binary classifier for each class on top of it.
 
-    FedFR's decoupled feature customization (Liu et al., AAAI 2022): the map and the classifiers stay with the client,
-    and the mapped features are its personal embeddings. An image of none of the client's classes is a negative for
-    all of them. The loss is SphereFace2's with a bias for each class.
+    This is FedFR's decoupled feature customization (Liu et al., AAAI 2022): the map, initially the identity, and the
+    classifiers stay with the client, and the mapped features are its personal embeddings. An image of none of the
+    client's classes is a negative for all of them. The loss is SphereFace2's with a bias for each class.
+
+    Args:
+        weight: Weight of the term.
+        scale: Scale r of the logits.
+        margin: Margin m on the cosines.
+        power: Exponent t of the similarity adjustment.
+        positive_share: Weight a of the positive pair; negative pairs have weight 1 - a.
     """
 
     weight: Strength = 10.0
@@ -120,8 +135,8 @@ class PersonalBranch(Term, OwnParams):
     def check(self, algorithm: Algorithm) -> None:
         if algorithm.owns(HEAD) and not algorithm.owns(f"{self.name}.class_rows"):
             raise ConfigError(
-                "personal-branch has rows for classes, and this algorithm gives classes to clients: let it give them "
-                "these rows too (a sharing that owns 'head.' and 'personal-branch.class_'), or begin with fedfr"
+                "the rows of personal-branch must be owned by clients as the head's are, got a sharing that owns "
+                "'head.' alone: add 'personal-branch.class_' to its `owned`, or start from fedfr"
             )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
@@ -133,16 +148,16 @@ class PersonalBranch(Term, OwnParams):
         }
 
     def embed(self, features: Tensor, params: Params) -> Tensor:
-        """The client's personal embeddings of the body's features."""
+        """Return the client's personal embeddings of the body's features."""
         return F.linear(features, params[f"{self.name}.map"], params[f"{self.name}.shift"])
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         rows, bias = (params[f"{self.name}.class_{kind}"] for kind in ("rows", "bias"))
         cosines = F.normalize(self.embed(output.features, params), dim=1) @ F.normalize(rows, dim=1).T
-        spread = 2 * ((cosines + 1) / 2) ** self.power - 1
+        adjusted = 2 * ((cosines + 1) / 2) ** self.power - 1
         true = (view.batch.targets[:, None] == torch.arange(len(rows), device=rows.device)).to(cosines)
         sign = 1 - 2 * true
-        logits = self.scale * (spread + sign * self.margin) + bias
+        logits = self.scale * (adjusted + sign * self.margin) + bias
         shares = (1 - self.positive_share) + (2 * self.positive_share - 1) * true
         losses = (shares * F.softplus(sign * logits)).sum(dim=1) / self.scale
         return self.weight * view.batch.mean(losses)
@@ -156,10 +171,24 @@ def fedfr(
     temperature: Positive = 0.5,
     branch: Strength = 10.0,
 ) -> Algorithm:
-    """A margin over one's own and the public classes, a contrast of `contrast`, a private branch of weight `branch`.
+    """Trains on public images too, with a margin loss, a contrastive term and a private branch.
 
-    `[public]` names the public images; of them a client trains on those closer than `threshold` to one of its own.
-    Clients weigh by the number of all images they train on. It wants a pre-trained start (`model.weights`).
+    `[public]` in the configuration names the public images. Clients are weighted by the number of all images that they
+    train on. It needs a pre-trained start (`model.weights`).
+
+    Args:
+        margin: The margin loss over the client's and the public classes.
+        threshold: Cosine with one of the client's own images above which a public image is used.
+        contrast: Weight of the contrastive term.
+        temperature: Temperature of the contrastive term.
+        branch: Weight of the private branch's loss.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [term.name for term in fedfr(contrast=1.0).objective]
+        ['public-margin', 'model-contrast', 'personal-branch']
     """
     sharing = Sharing(private=("personal-branch.",), owned=("head.", "personal-branch.class_"))
     terms = (PublicMargin(margin), ModelContrast(contrast, temperature), PersonalBranch(branch))

@@ -1,4 +1,4 @@
-"""FedFS: clients of one person each learn from its images alone, beside a frozen and a global model.
+"""FedFS: clients of one person each learn from their own images, guided by a frozen model and the global model.
 
 Kim, Choi and Kwak, "Federated learning for face recognition via intra-subject self-supervised learning", 2024 (arXiv
 2407.16289).
@@ -36,13 +36,23 @@ Measure = Literal["cosine", "l2", "kl", "contrastive"]
 
 @dataclass(frozen=True)
 class IntraSubject(Term, OwnParams, Teachers):
-    """Likens every image to a frozen model's view of the same person's images, by adaptive soft labels (FedFS).
+    """Fits each image to a frozen model's features of the same person's images, by adaptive soft labels (FedFS).
 
-    Three models see a batch: the frozen one that the run began with gives p, the received global one g, the trained
-    personal one z; a joins g and z. An image's label spreads over the k most similar images (k = the number of
-    comparable ones over `ratio`, the paper's K) and itself, by dot products at `label_temperature` (the root of the
-    embedding's length unless told), and gives itself a further share `emphasis` (1 / ratio unless told). No gradient
-    goes through labels. `within` compares images of one subject, or the whole batch. `label_source` takes a p or p p.
+    Three models see a batch: the frozen initial one computes p, the received global one g, the trained personal one z;
+    a combines g and z. The label of image i is a distribution over itself and its k most similar images, where k is the
+    number of comparable images divided by `ratio`. No gradient flows through labels.
+
+    Args:
+        weight: Weight of the term.
+        ratio: The paper's K: an image is compared with its nearest 1/K of the comparable images.
+        aggregation: How a combines g and z: their "mean", their "sum", a learned linear "projection" of both, or "own"
+            for z alone.
+        label_source: Labels from the products of a and p ("aggregated") or of p and p ("frozen").
+        label_temperature: Temperature of the labels' softmax; None (the default) is the square root of the embedding's
+            length.
+        temperature: Temperature of the predictions' softmax.
+        emphasis: Additional share of the image itself in its label; None (the default) is 1 / ratio.
+        within: Compare images of one "subject" or of the whole "batch".
     """
 
     weight: Strength = 0.7
@@ -61,7 +71,7 @@ class IntraSubject(Term, OwnParams, Teachers):
     )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
-        """With a learned projection, the one that begins as the mean."""
+        """Return the learned projection, which starts as the mean; without one, nothing."""
         if self.aggregation != "projection":
             return {}
         return {"projection": torch.eye(sizes.features).repeat(1, 2) / 2}
@@ -72,24 +82,24 @@ class IntraSubject(Term, OwnParams, Teachers):
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         frozen = view.teachers[self.name]["frozen"].features
-        joined = self._joined(output.features, params, view)
-        comparable = _comparable(view.batch, self.within)
-        source = frozen if self.label_source == "frozen" else joined.detach()
+        combined = self._aggregate(output.features, params, view)
+        comparable = _comparable_mask(view.batch, self.within)
+        source = frozen if self.label_source == "frozen" else combined.detach()
         labels = self.soft_labels(source @ frozen.T, comparable, frozen.shape[1])
-        cosines = F.normalize(joined, dim=1) @ F.normalize(frozen, dim=1).T
+        cosines = F.normalize(combined, dim=1) @ F.normalize(frozen, dim=1).T
         return self.weight * view.batch.mean(_cross_entropy(labels, cosines / self.temperature, comparable))
 
     def soft_labels(self, products: Tensor, comparable: Tensor, length: int) -> Tensor:
-        """The share (B, B) of every image j in the label of image i; those of equal products stay or go together."""
+        """Return the share (B, B) of every image j in the label of image i; ties at rank k are all included."""
         scaled = (products / (self.label_temperature or length**0.5)).masked_fill(~comparable, -torch.inf)
         neighbors = (comparable.sum(dim=1, keepdim=True) / self.ratio).long().clamp(min=1)
-        least = scaled.sort(dim=1, descending=True).values.gather(1, neighbors - 1)
+        smallest = scaled.sort(dim=1, descending=True).values.gather(1, neighbors - 1)
         itself = torch.eye(len(scaled), dtype=torch.bool, device=scaled.device)
-        shares = scaled.masked_fill((scaled < least) & ~itself, -torch.inf).softmax(dim=1)
+        shares = scaled.masked_fill((scaled < smallest) & ~itself, -torch.inf).softmax(dim=1)
         emphasis = 1 / self.ratio if self.emphasis is None else self.emphasis
         return (1 - emphasis) * shares + emphasis * itself.to(shares)
 
-    def _joined(self, own: Tensor, params: Params, view: View) -> Tensor:
+    def _aggregate(self, own: Tensor, params: Params, view: View) -> Tensor:
         if self.aggregation == "own":
             return own
         received = view.teachers[self.name]["received"].features
@@ -100,11 +110,14 @@ class IntraSubject(Term, OwnParams, Teachers):
 
 @dataclass(frozen=True)
 class FeatureTie(Term, Teachers):
-    """Holds features near the received model's, so that one person's images do not bend the model (FedFS's F_reg).
+    """Keeps features close to the received model's, so one person's images do not distort the model (FedFS's F_reg).
 
-    The paper's is the cosine; others are "l2" of the features as they are, "kl" of their softmax over the embedding's
-    coordinates at `temperature`, and "contrastive", which tells an image's received feature from those of the batch's
-    other images.
+    Args:
+        weight: Weight of the term.
+        measure: The distance. "cosine" is the paper's; "l2" compares raw features; "kl" compares their softmax over the
+            embedding's coordinates; "contrastive" distinguishes an image's received feature from those of the batch's
+            other images.
+        temperature: Temperature of "kl" and "contrastive".
     """
 
     weight: Strength = 0.3
@@ -132,11 +145,11 @@ class FeatureTie(Term, Teachers):
             return kl_divergence(received, own, self.temperature)
         cosines = F.normalize(own, dim=1) @ F.normalize(received, dim=1).T
         itself = torch.eye(len(own), dtype=own.dtype, device=own.device)
-        return _cross_entropy(itself, cosines / self.temperature, _comparable(batch, "batch"))
+        return _cross_entropy(itself, cosines / self.temperature, _comparable_mask(batch, "batch"))
 
 
-def _comparable(batch: Batch, within: Within) -> Tensor:
-    """Which images (B, B) each may be likened to: itself, and others that are no padding."""
+def _comparable_mask(batch: Batch, within: Within) -> Tensor:
+    """Return a mask (B, B) of the images that each is compared with: itself, and others that are not padding."""
     targets = batch.targets
     itself = torch.eye(len(targets), dtype=torch.bool, device=targets.device)
     others = targets[:, None] == targets if within == "subject" else torch.ones_like(itself)
@@ -144,14 +157,14 @@ def _comparable(batch: Batch, within: Within) -> Tensor:
 
 
 def _cross_entropy(labels: Tensor, logits: Tensor, comparable: Tensor) -> Tensor:
-    """-sum_j y_ij log softmax_j(logits_i) over the comparable ones, per image."""
+    """Return -sum_j y_ij log softmax_j(logits_i) over the comparable images, per image."""
     shares = logits.masked_fill(~comparable, -torch.inf).log_softmax(dim=1)
     return -(labels * shares.masked_fill(~comparable, 0.0)).sum(dim=1)
 
 
 @dataclass(frozen=True)
 class KeepLast(Personalizer, ClientState):
-    """The model as the client trained it last; a client that never took part uses the global one."""
+    """The model as the client last trained it; a client that never took part uses the global model."""
 
     formula: ClassVar[str] = "w_k = the client's weights at the end of its last round"
 
@@ -179,12 +192,33 @@ def fedfs(
     regularizer: Measure = "cosine",
     regularizer_temperature: Positive = 0.5,
 ) -> Algorithm:
-    """Likens a person's images to a frozen model's view of them, near the global model; each client keeps its own.
+    """Self-supervised training on each person's images, close to the global model; clients keep their models.
 
     The objective is insub * F_insub + (1 - insub) * F_reg. The frozen model is the one that the run starts from
-    (`model.weights`). The head, which tells nobody from anybody on a client of one person, is not trained, and nobody
-    receives more of it than the rows of its own people.
+    (`model.weights`). The head is not trained, because it cannot separate anything on a client of one person, and a
+    client receives the head's rows of its own people only.
+
+    Args:
+        insub: Weight of the self-supervised term; the regularizer has weight 1 - insub.
+        ratio: The paper's K: an image is compared with its nearest 1/K of the comparable images.
+        aggregation: How the global and the personal features are combined: "mean", "sum", a learned "projection", or
+            "own" for the personal ones alone.
+        label_source: Soft labels from combined and frozen features ("aggregated") or from frozen ones ("frozen").
+        label_temperature: Temperature of the labels' softmax; None (the default) is the square root of the embedding's
+            length.
+        temperature: Temperature of the predictions' softmax.
+        emphasis: Additional share of an image itself in its label; None (the default) is 1 / ratio.
+        within: Compare images of one "subject" or of the whole "batch".
+        regularizer: Distance to the received model's features: "cosine", "l2", "kl" or "contrastive".
+        regularizer_temperature: Temperature of the regularizers "kl" and "contrastive".
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [(term.name, term.weight) for term in fedfs(insub=0.6).objective]
+        [('intra-subject', 0.6), ('feature-tie', 0.4)]
     """
     labels = IntraSubject(insub, ratio, aggregation, label_source, label_temperature, temperature, emphasis, within)
-    tie = FeatureTie(round(1 - insub, 12), regularizer, regularizer_temperature)
-    return fedavg().plus(Sharing(owned=("head.",), frozen=("head.",)), labels, tie, KeepLast())
+    regularization = FeatureTie(round(1 - insub, 12), regularizer, regularizer_temperature)
+    return fedavg().plus(Sharing(owned=("head.",), frozen=("head.",)), labels, regularization, KeepLast())

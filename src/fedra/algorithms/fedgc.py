@@ -1,4 +1,4 @@
-"""FedGC: FedPE, and a server that corrects the class embeddings of different clients against each other.
+"""FedGC: FedPE with a server step that separates the class vectors of different clients.
 
 Niu and Deng, "Federated learning for face recognition with gradient correction", AAAI 2022.
 """
@@ -23,9 +23,11 @@ from fedra.registry import Positive, Strength
 
 @dataclass(frozen=True)
 class CrossClientCosine(Penalty):
-    """FedCos: the sum of all similarities between rows of different clients; O(C d), no block needed.
+    """FedCos: the sum of all similarities between class vectors of different clients, in O(C d).
 
-    Raw rows make it unbounded below, so that rows are normalized unless `normalized` is false.
+    Args:
+        normalized: Normalize the class vectors first. The penalty is unbounded below on raw ones.
+        reduction: "sum" over all class vectors, or "mean".
     """
 
     normalized: bool = True
@@ -54,9 +56,27 @@ def fedgc(
     active_only: bool = False,
     sample: Annotated[int, Field(ge=1)] | None = None,
 ) -> Algorithm:
-    """Private class embeddings, spread apart by a softmax across clients after every round.
+    """Class vectors owned by clients, separated by a softmax across clients after every round.
 
-    `margin` is the loss of clients and server alike; `scale` is the server's own, if it is to be another.
+    Args:
+        margin: The margin loss of clients and server; None (the default) is cross-entropy and raw class vectors.
+        strength: Weight of the server's penalty.
+        lr: Learning rate of the server's step.
+        scale: Scale of the server's softmax; None (the default) is the margin loss's own.
+        self_term: Keep the part of the gradient that only lengthens a class vector, as equation 5 does. Without it the
+            step is the one that the paper analyzes.
+        reduction: "sum" the penalty over class vectors, or take the "mean".
+        renormalize: Scale every class vector to unit length after the step.
+        active_only: Update only class vectors that a client of the round returned.
+        sample: Number of class vectors drawn as negatives; None (the default) uses all.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> from fedra.losses import CosFace
+        >>> fedgc(margin=CosFace(), strength=10).server[0].strength
+        10
     """
     penalty = CrossClientSoftmax(margin, scale, self_term, reduction)
     rule = SpreadOut(penalty, strength, lr, renormalize=renormalize, active_only=active_only, sample=sample)
@@ -66,6 +86,20 @@ def fedgc(
 def fedcos(
     *, margin: ScaledLoss | None = None, strength: Strength = 1.0, lr: Positive = 0.1, normalized: bool = True
 ) -> Algorithm:
-    """Private class embeddings, spread apart by the mean cosine between those of different clients."""
+    """Class vectors owned by clients, separated by the mean cosine between those of different clients.
+
+    Args:
+        margin: The clients' margin loss; None (the default) is cross-entropy.
+        strength: Weight of the server's penalty.
+        lr: Learning rate of the server's step.
+        normalized: Normalize the class vectors in the penalty, which is unbounded below otherwise.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedcos(lr=0.01).server[0].penalty.name
+        'cross-client-cosine'
+    """
     penalty = CrossClientCosine(normalized, reduction="mean")
     return fedpe(margin=margin).plus(SpreadOut(penalty, strength, lr))

@@ -1,4 +1,4 @@
-"""FedLC: cross-entropy with margins for the classes a client sees rarely.
+"""FedLC: cross-entropy with larger margins for the classes that a client rarely has.
 
 Zhang et al., "Federated learning with label distribution skew via logits calibration", ICML 2022.
 """
@@ -25,7 +25,10 @@ from fedra.registry import Strength
 class CalibratedCrossEntropy(Term):
     """Cross-entropy on logits lowered by tau n_c^(-1/4), where n_c is the client's number of examples of class c.
 
-    A class that the client lacks has an infinite margin: it leaves the softmax altogether.
+    A class without examples has an infinite margin and drops out of the softmax.
+
+    Args:
+        tau: Size of the margins; 0 is plain cross-entropy.
     """
 
     tau: Strength = 1.0
@@ -40,5 +43,16 @@ class CalibratedCrossEntropy(Term):
 
 
 def fedlc(*, tau: Strength = 1.0) -> Algorithm:
-    """Cross-entropy calibrated by the client's label counts."""
+    """Calibrates the logits of cross-entropy by the client's label counts.
+
+    Args:
+        tau: Size of the margins; 0 is FedAvg.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedlc(tau=0.5).objective[0].name
+        'calibrated-cross-entropy'
+    """
     return fedavg().plus(CalibratedCrossEntropy(tau))

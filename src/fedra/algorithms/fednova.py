@@ -1,4 +1,4 @@
-"""FedNova: changes are normalized by the number of local steps before they are averaged.
+"""FedNova: updates are normalized by the number of local steps before they are averaged.
 
 Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization", NeurIPS 2020.
 """
@@ -23,10 +23,10 @@ from fedra.parts.objective import ControlTerm
 
 @dataclass(frozen=True)
 class NormalizedMean(RunningMean, CountsSteps):
-    """FedNova's mean: each change divided by its effective number of steps, then stretched by their mean.
+    """FedNova's mean: each update divided by its effective number of steps, the mean scaled back by their average.
 
-    a_k is the effective number of local steps (momentum counted in) and p_k = n_k / sum n
-    (Wang et al., NeurIPS 2020).
+    a_k is the effective number of local steps, which includes momentum, and p_k = n_k / sum n (Wang et al., NeurIPS
+    2020).
     """
 
     formula: ClassVar[str] = "w_g + (sum_k p_k a_k) sum_k p_k (w_k - w_g) / a_k"
@@ -48,10 +48,12 @@ class NormalizedMean(RunningMean, CountsSteps):
 
 @dataclass(frozen=True)
 class NovaDirection(ControlTerm):
-    """The control variate D - d_i found in the public code of FedNTD and FedSoL, as a linear term.
+    """The control variate D - d_i of the public code of FedNTD and FedSoL, as a linear term.
 
-    d_i is the client's last mean direction. In that code D is never refreshed and stays zero (`refresh` false
-    reproduces it, and its failures); with `refresh` the server keeps D as the code intended.
+    d_i is the client's last mean direction.
+
+    Args:
+        refresh: Let the server update D, as that code intended. False reproduces the code as it runs: D stays zero.
     """
 
     refresh: bool = True
@@ -71,15 +73,23 @@ class NovaDirection(ControlTerm):
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
         if not self.refresh:
             return server
-        kept = tree.scale(before.memory[self.name]["mean"], 1 - total["examples"] / population.examples)
-        return server.with_memory(self.name, {"mean": tree.add(kept, total["direction"], 1 / population.examples)})
+        decayed = tree.scale(before.memory[self.name]["mean"], 1 - total["examples"] / population.examples)
+        return server.with_memory(self.name, {"mean": tree.add(decayed, total["direction"], 1 / population.examples)})
 
 
 def fednova(*, control: Literal["off", "official", "correct"] = "off") -> Algorithm:
-    """Averages the clients' changes per effective local step.
+    """Averages the clients' updates per effective local step.
 
-    `control` adds the control variate of the public code: "official" as it runs (D stays zero), "correct" as it was
-    meant.
+    Args:
+        control: Whether to add the control variate of the public code: "off" (the default), "official" as that code
+            runs (D stays zero), or "correct" as it was meant.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fednova().combine.name
+        'normalized-mean'
     """
     algorithm = fedavg().plus(NormalizedMean())
     return algorithm if control == "off" else algorithm.plus(NovaDirection(refresh=control == "correct"))

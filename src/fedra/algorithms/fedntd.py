@@ -1,4 +1,4 @@
-"""FedNTD: distils the global model's view of the classes that are not the true one.
+"""FedNTD: distills the global model's predictions for the classes other than the true one.
 
 Lee et al., "Preservation of the global knowledge by not-true distillation in federated learning", NeurIPS 2022.
 """
@@ -24,7 +24,12 @@ from fedra.registry import Positive, Strength
 
 @dataclass(frozen=True)
 class NotTrueDistillation(Term, Teachers):
-    """Distillation over the classes that are not the true one (FedNTD, Lee et al., NeurIPS 2022)."""
+    """Distillation over the classes other than the true one (FedNTD, Lee et al., NeurIPS 2022).
+
+    Args:
+        beta: Weight of the term.
+        temperature: Temperature of both softmaxes.
+    """
 
     beta: Strength = 1.0
     temperature: Positive = 1.0
@@ -35,12 +40,24 @@ class NotTrueDistillation(Term, Teachers):
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         others = torch.arange(output.logits.shape[1] - 1, device=output.logits.device)
-        columns = others + (others >= view.batch.targets.unsqueeze(1))  # every column but the true class's
+        columns = others + (others >= view.batch.targets.unsqueeze(1))  # all columns but the true class
         teacher = view.teachers[self.name]["origin"].logits.gather(1, columns)
         divergence = kl_divergence(teacher, output.logits.gather(1, columns), self.temperature)
         return self.beta * self.temperature**2 * view.batch.mean(divergence)
 
 
 def fedntd(*, beta: Strength = 1.0, temperature: Positive = 1.0) -> Algorithm:
-    """Adds not-true distillation from the received model to the local objective."""
+    """Adds not-true distillation from the received model to the local objective.
+
+    Args:
+        beta: Weight of the distillation; 0 is FedAvg.
+        temperature: Temperature of both softmaxes.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [term.name for term in fedntd(beta=0.5).objective]
+        ['cross-entropy', 'not-true-distillation']
+    """
     return fedavg().plus(NotTrueDistillation(beta, temperature))

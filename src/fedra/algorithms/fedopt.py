@@ -25,7 +25,12 @@ from fedra.registry import Positive, Share
 
 @dataclass(frozen=True)
 class ServerSgd(ServerRule, ServerState):
-    """A step along the averaged change, with momentum (FedAvgM, Hsu et al., 2019)."""
+    """A step along the averaged update, with momentum (FedAvgM, Hsu et al., 2019).
+
+    Args:
+        lr: Learning rate of the server.
+        momentum: Momentum of the server.
+    """
 
     lr: Positive = 1.0
     momentum: Share = 0.9
@@ -43,14 +48,14 @@ class ServerSgd(ServerRule, ServerState):
 
 
 class AdaptiveServer(ServerRule, ServerState, abstract=True):
-    """Adaptive server optimizers (FedOpt, Reddi et al., ICLR 2021): they differ in how squares are gathered."""
+    """Base class of adaptive server optimizers (FedOpt, Reddi et al., ICLR 2021), which differ in the second moment."""
 
     lr: float
     beta1: float
     tau: float
 
     def squares(self, past: Tensor, square: Tensor) -> Tensor:
-        """The new second moment of one tensor."""
+        """Return the new second moment of one tensor."""
         raise TypeError(f"{type(self).__name__} must define squares")
 
     def init_server(self, weights: Weights) -> Tree:
@@ -70,7 +75,14 @@ class AdaptiveServer(ServerRule, ServerState, abstract=True):
 
 @dataclass(frozen=True)
 class ServerAdam(AdaptiveServer):
-    """FedAdam: an exponential mean of squares."""
+    """FedAdam: the second moment is an exponential moving average of squares.
+
+    Args:
+        lr: Learning rate of the server.
+        beta1: Decay of the first moment.
+        beta2: Decay of the second moment.
+        tau: Added to the denominator; its square is the initial second moment.
+    """
 
     lr: Positive = 0.01
     beta1: Share = 0.9
@@ -84,7 +96,14 @@ class ServerAdam(AdaptiveServer):
 
 @dataclass(frozen=True)
 class ServerYogi(AdaptiveServer):
-    """FedYogi: squares change by a bounded amount."""
+    """FedYogi: the second moment changes by a bounded amount.
+
+    Args:
+        lr: Learning rate of the server.
+        beta1: Decay of the first moment.
+        beta2: Decay of the second moment.
+        tau: Added to the denominator; its square is the initial second moment.
+    """
 
     lr: Positive = 0.01
     beta1: Share = 0.9
@@ -98,7 +117,13 @@ class ServerYogi(AdaptiveServer):
 
 @dataclass(frozen=True)
 class ServerAdagrad(AdaptiveServer):
-    """FedAdagrad: squares add up."""
+    """FedAdagrad: the second moment is a sum of squares.
+
+    Args:
+        lr: Learning rate of the server.
+        beta1: Decay of the first moment.
+        tau: Added to the denominator; its square is the initial second moment.
+    """
 
     lr: Positive = 0.01
     beta1: Share = 0.0
@@ -110,20 +135,73 @@ class ServerAdagrad(AdaptiveServer):
 
 
 def fedavgm(*, lr: Positive = 1.0, momentum: Share = 0.9) -> Algorithm:
-    """The server steps along the averaged change with momentum."""
+    """The server steps along the averaged update with momentum.
+
+    Args:
+        lr: Learning rate of the server.
+        momentum: Momentum of the server; 0 (with `lr` 1) is FedAvg.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedavgm(momentum=0.5).server[0].momentum
+        0.5
+    """
     return fedavg().plus(ServerSgd(lr, momentum))
 
 
 def fedadam(*, lr: Positive = 0.01, beta1: Share = 0.9, beta2: Share = 0.99, tau: Positive = 1e-3) -> Algorithm:
-    """The server feeds the averaged change to Adam."""
+    """The server applies Adam to the averaged update.
+
+    Args:
+        lr: Learning rate of the server.
+        beta1: Decay of the first moment.
+        beta2: Decay of the second moment.
+        tau: Added to the denominator; its square is the initial second moment.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedadam(lr=0.1).server[0].name
+        'server-adam'
+    """
     return fedavg().plus(ServerAdam(lr, beta1, beta2, tau))
 
 
 def fedyogi(*, lr: Positive = 0.01, beta1: Share = 0.9, beta2: Share = 0.99, tau: Positive = 1e-3) -> Algorithm:
-    """The server feeds the averaged change to Yogi."""
+    """The server applies Yogi to the averaged update.
+
+    Args:
+        lr: Learning rate of the server.
+        beta1: Decay of the first moment.
+        beta2: Decay of the second moment.
+        tau: Added to the denominator; its square is the initial second moment.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedyogi(lr=0.1).server[0].name
+        'server-yogi'
+    """
     return fedavg().plus(ServerYogi(lr, beta1, beta2, tau))
 
 
 def fedadagrad(*, lr: Positive = 0.01, beta1: Share = 0.0, tau: Positive = 1e-3) -> Algorithm:
-    """The server feeds the averaged change to Adagrad."""
+    """The server applies Adagrad to the averaged update.
+
+    Args:
+        lr: Learning rate of the server.
+        beta1: Decay of the first moment; 0 (the default) uses the update itself.
+        tau: Added to the denominator; its square is the initial second moment.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedadagrad(lr=0.1).server[0].name
+        'server-adagrad'
+    """
     return fedavg().plus(ServerAdagrad(lr, beta1, tau))

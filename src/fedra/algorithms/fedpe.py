@@ -1,4 +1,4 @@
-"""FedPE: the body is averaged, every client's class embeddings are its own; optionally fixed random ones.
+"""FedPE: the body is averaged, and every client owns the class vectors of its classes.
 
 Niu and Deng, "Federated learning for face recognition with gradient correction", AAAI 2022.
 """
@@ -22,7 +22,11 @@ from fedra.parts.margin import HeadMargin
 
 @dataclass(frozen=True)
 class UnitRows(StartRule):
-    """The class embeddings begin as random directions of length one, nearly orthogonal in high dimension."""
+    """Class vectors start in random directions of unit length, nearly orthogonal in high dimensions.
+
+    Args:
+        rows: Name of the parameter whose rows are the class vectors.
+    """
 
     rows: str = "head.weight"
     formula: ClassVar[str] = "W_c = g / ||g||,  g ~ N(0, I)"
@@ -33,7 +37,19 @@ class UnitRows(StartRule):
 
 
 def fedpe(*, margin: AngularLoss | None = None, fixed: bool = False) -> Algorithm:
-    """Gives each client the rows of its own classes; `margin` replaces softmax, `fixed` rows are never trained."""
+    """Gives each client the class vectors of its own classes; only the body is averaged.
+
+    Args:
+        margin: A margin loss that replaces cross-entropy; None (the default) keeps cross-entropy.
+        fixed: Use fixed random class vectors of unit length, which are never trained.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedpe(fixed=True).sharing.owned
+        ('head.',)
+    """
     algorithm = fedavg().plus(Sharing(owned=("head.",), frozen=("head.",) if fixed else ()))
     algorithm = algorithm.plus(UnitRows()) if fixed else algorithm
     return algorithm if margin is None else algorithm.plus(HeadMargin(margin))

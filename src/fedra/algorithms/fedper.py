@@ -1,4 +1,4 @@
-"""FedPer: the body is averaged, every client has a head of its own.
+"""FedPer: the body is averaged, and every client has a personal head.
 
 Arivazhagan et al., "Federated learning with personalization layers", arXiv 1912.00818.
 """
@@ -12,5 +12,16 @@ from fedra.parts.personalize import KeepPrivate
 
 
 def fedper(*, private: tuple[str, ...] = ("head.",)) -> Algorithm:
-    """Keeps the head, or other layers named by the beginning of their names, with the clients; trains all at once."""
+    """Keeps the head private to each client and averages the rest.
+
+    Args:
+        private: Name prefixes of the private parameters; () is FedAvg.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedper(private=("head.", "body.3.")).sharing.private
+        ('head.', 'body.3.')
+    """
     return fedavg().plus(Sharing(private=private), KeepPrivate())

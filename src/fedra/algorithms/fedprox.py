@@ -1,4 +1,4 @@
-"""FedProx: FedAvg whose local objective is tied to the received weights.
+"""FedProx: FedAvg with a proximal term toward the received weights.
 
 Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
 """
@@ -23,7 +23,11 @@ from fedra.registry import Strength
 
 @dataclass(frozen=True)
 class Proximal(Term, LooksBack):
-    """Half of mu times the squared distance to the received weights (FedProx, Li et al., MLSys 2020)."""
+    """Half of mu times the squared distance to the received weights (FedProx, Li et al., MLSys 2020).
+
+    Args:
+        mu: Weight of the term.
+    """
 
     mu: Strength = 1.0
     formula: ClassVar[str] = "mu/2 ||w - w_g||^2"
@@ -35,10 +39,21 @@ class Proximal(Term, LooksBack):
 
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
         origin = view.client.origin.params
-        for name, slope in gradient.items():
-            slope.add_(params[name].detach(), alpha=self.mu).sub_(origin[name], alpha=self.mu)
+        for name, grad in gradient.items():
+            grad.add_(params[name].detach(), alpha=self.mu).sub_(origin[name], alpha=self.mu)
 
 
 def fedprox(*, mu: Strength = 1.0) -> Algorithm:
-    """Adds mu/2 ||w - w_g||^2 to the local objective."""
+    """Adds mu/2 ||w - w_g||^2 to the local objective.
+
+    Args:
+        mu: Weight of the proximal term; 0 is FedAvg.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [term.name for term in fedprox(mu=0.1).objective]
+        ['cross-entropy', 'proximal']
+    """
     return fedavg().plus(Proximal(mu))

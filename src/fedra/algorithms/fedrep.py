@@ -1,4 +1,4 @@
-"""FedRep: every client fits a head of its own first, then the body that all share.
+"""FedRep: every client trains its personal head first, then the shared body.
 
 Collins et al., "Exploiting shared representations for personalized federated learning", ICML 2021.
 """
@@ -24,10 +24,12 @@ from fedra.parts.personalize import KeepPrivate
 
 @dataclass(frozen=True)
 class HeadThenBody(GradientRule, ChecksTraining):
-    """In a round's first `head_epochs` the body stands still, in the others the head (FedRep, Collins et al., ICML
-    2021).
+    """Trains the head alone in a round's first epochs, then the body alone (FedRep, Collins et al., ICML 2021).
 
-    What stands still is not moved by momentum or weight decay either; running statistics follow every pass.
+    Momentum and weight decay do not move the other one either; running statistics follow every pass.
+
+    Args:
+        head_epochs: Number of epochs for the head at the start of a round.
     """
 
     head_epochs: Annotated[int, Field(ge=1)] = 1
@@ -36,26 +38,36 @@ class HeadThenBody(GradientRule, ChecksTraining):
     def check_training(self, optimizer: Optimizer, epochs: int) -> None:
         if epochs <= self.head_epochs:
             raise ConfigError(
-                f"the part '{self.name}' trains the head for {self.head_epochs} of {epochs} local epochs, so that "
-                f"none is left for the body: train for more than {self.head_epochs}"
+                f"local.epochs must be larger than {self.head_epochs} (head_epochs of the part '{self.name}'), got "
+                f"{epochs}: no epoch is left for the body"
             )
         if not isinstance(optimizer, Sgd):
             raise ConfigError(
-                f"the part '{self.name}' lets parameters stand still, which Adam's one count of steps does not allow: "
-                "use the optimizer 'sgd'"
+                f"local.optimizer must be 'sgd' with the part '{self.name}', which trains head and body in turns, got "
+                f"'{type(optimizer).__name__.lower()}': Adam counts steps for all parameters alike"
             )
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         gradient = inner(params)
-        begun = view.batch.epoch < self.head_epochs
-        view.hold("body", begun)
-        view.hold("head", not begun if isinstance(begun, bool) else begun.logical_not())
+        trains_head = view.batch.epoch < self.head_epochs
+        view.hold("body", trains_head)
+        view.hold("head", not trains_head if isinstance(trains_head, bool) else trains_head.logical_not())
         return gradient
 
 
 def fedrep(*, head_epochs: Annotated[int, Field(ge=1)] = 1) -> Algorithm:
-    """Keeps heads private; of `local.epochs` the first `head_epochs` train the head alone, the others the body alone.
+    """Keeps heads private; a client trains its head for some epochs, then the body for the others.
 
-    `local.epochs` must therefore be larger than `head_epochs`.
+    `local.epochs` must be larger than `head_epochs`.
+
+    Args:
+        head_epochs: Number of the local epochs that train the head alone.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedrep(head_epochs=2).gradient[0].head_epochs
+        2
     """
     return fedavg().plus(Sharing(private=("head.",)), HeadThenBody(head_epochs), KeepPrivate())

@@ -1,4 +1,4 @@
-"""FedRS: a restricted softmax that holds back the classes a client lacks.
+"""FedRS: a restricted softmax that scales down the classes that a client lacks.
 
 Li and Zhan, "FedRS: Federated learning with restricted softmax for label distribution non-IID data", KDD 2021.
 """
@@ -23,7 +23,11 @@ from fedra.registry import Strength
 
 @dataclass(frozen=True)
 class RestrictedCrossEntropy(Term):
-    """Cross-entropy on logits that are scaled by alpha for every class the client has no example of."""
+    """Cross-entropy with the logits of classes that the client lacks scaled by alpha.
+
+    Args:
+        alpha: Scale of those logits; 1 is plain cross-entropy.
+    """
 
     alpha: Strength = 0.5
     formula: ClassVar[str] = "mean_i -log softmax(a z_i)[y_i],  a_c = 1 if n_c > 0 else alpha"
@@ -35,5 +39,16 @@ class RestrictedCrossEntropy(Term):
 
 
 def fedrs(*, alpha: Strength = 0.5) -> Algorithm:
-    """Cross-entropy with a restricted softmax."""
+    """Cross-entropy with a restricted softmax.
+
+    Args:
+        alpha: Scale of the logits of classes that the client lacks; 1 is FedAvg.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> fedrs(alpha=0.9).objective[0].alpha
+        0.9
+    """
     return fedavg().plus(RestrictedCrossEntropy(alpha))

@@ -1,4 +1,4 @@
-"""FedSoL: local gradients taken at proximally perturbed weights.
+"""FedSoL: local gradients taken at weights perturbed along a proximal gradient.
 
 Lee et al., "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated learning", CVPR 2024
 (arXiv 2308.12532).
@@ -27,7 +27,13 @@ from fedra.registry import Positive, Strength
 
 @dataclass(frozen=True)
 class Distillation(Term, Teachers):
-    """Knowledge distillation from the received model (FedSoL's proximal term, Lee et al., CVPR 2024)."""
+    """Knowledge distillation from the received model (FedSoL's proximal term, Lee et al., CVPR 2024).
+
+    Args:
+        weight: Weight of the term.
+        temperature: Temperature T of both softmaxes.
+        squared_temperature: Multiply by T^2; the authors' code does not (the default).
+    """
 
     weight: Strength = 1.0
     temperature: Positive = 3.0
@@ -45,11 +51,12 @@ class Distillation(Term, Teachers):
 
 @dataclass(frozen=True)
 class DriftRadius(Radius, LooksBack):
-    """FedSoL's adaptive radius: larger where a weight has drifted further from the received one.
+    """FedSoL's adaptive radius: larger for weights that have drifted further from the received ones.
 
-    `over` is what the drift is normalized over: the first dimension of each tensor (as the authors' code runs),
-    each tensor, or each layer's weight and bias together (as the paper's equation 11 reads). The same rho is
-    not interchangeable between them: "layer" perturbs about ten times less.
+    Args:
+        over: What the drift is normalized over: the first dimension of each tensor ("dim0", as in the authors' code),
+            each "tensor", or each "layer", its weight and bias together (the paper's equation 11). The same rho does
+            not mean the same: "layer" perturbs about ten times less.
     """
 
     over: Literal["dim0", "tensor", "layer"] = "dim0"
@@ -57,21 +64,21 @@ class DriftRadius(Radius, LooksBack):
 
     def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
         drift = self.drift(params, view, tuple(gradient))
-        return {name: drift[name] * slope for name, slope in gradient.items()}, tree.norm(gradient)
+        return {name: drift[name] * grad for name, grad in gradient.items()}, tree.norm(gradient)
 
     def drift(self, params: Params, view: View, names: tuple[str, ...]) -> Params:
-        """Lambda for each parameter."""
-        moved = {name: (params[name].detach() - view.client.origin.params[name]).abs() for name in names}
+        """Return Lambda for each parameter."""
+        distances = {name: (params[name].detach() - view.client.origin.params[name]).abs() for name in names}
         if self.over == "dim0":
-            return {name: F.normalize(value, dim=0, eps=TINY) for name, value in moved.items()}
+            return {name: F.normalize(value, dim=0, eps=TINY) for name, value in distances.items()}
         if self.over == "tensor":
-            return {name: value / value.norm().clamp(min=TINY) for name, value in moved.items()}
+            return {name: value / value.norm().clamp(min=TINY) for name, value in distances.items()}
         layers = {name: name.rpartition(".")[0] for name in names}
         sizes = {
-            layer: tree.norm({name: moved[name] for name in names if layers[name] == layer}).clamp(min=TINY)
+            layer: tree.norm({name: distances[name] for name in names if layers[name] == layer}).clamp(min=TINY)
             for layer in set(layers.values())
         }
-        return {name: value / sizes[layers[name]] for name, value in moved.items()}
+        return {name: value / sizes[layers[name]] for name, value in distances.items()}
 
 
 def fedsol(
@@ -85,9 +92,23 @@ def fedsol(
 ) -> Algorithm:
     """Takes every local gradient at w + rho g_p / ||g_p||, where g_p is the gradient of any proximal term.
 
-    `radius` "adaptive" scales the perturbation by how far each weight has drifted, normalized `over` a tensor's
-    first dimension, a tensor or a layer; `scope` perturbs all weights, the head or the body. At the first local
-    step g_p is rounding noise: below `floor` nothing is perturbed (0 runs it as the authors' code does).
+    Args:
+        rho: Radius of the perturbation; 0 is FedAvg.
+        proximal: The term whose gradient gives the direction.
+        radius: "fixed", or "adaptive" to scale the perturbation by how far each weight has drifted.
+        over: What an adaptive radius normalizes the drift over: a tensor's first dimension ("dim0"), a "tensor" or a
+            "layer".
+        scope: Perturb "all" weights, only the "head" or only the "body".
+        floor: Norm of g_p at or below which nothing is perturbed: at the first local step g_p is rounding noise. 0
+            always perturbs, as the authors' code does.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> from fedra.parts import ModelContrast
+        >>> fedsol(rho=1.0, proximal=ModelContrast(mu=1.0)).gradient[0].along.name
+        'model-contrast'
     """
     ball = FixedRadius() if radius == "fixed" else DriftRadius(over)
     return fedavg().plus(Perturb(rho, proximal, ball, scope, floor))
@@ -101,10 +122,24 @@ def fedsol_ablation(
     proximal: Term = Distillation(),  # noqa: B008  (frozen)
     floor: Strength = 1e-6,
 ) -> Algorithm:
-    """The family of the paper's table 6: where the local loss L, where the proximal loss P, along what.
+    """The seven variants of the paper's table 6: where L and P are evaluated, and the direction of the perturbation.
 
-    A0 L(w);  A1 L(w+p) = FedSoL;  A2 L(w) + beta P(w+p);  A3 L(w+p) + beta P(w+p);  A4 (L + beta P)(w+c), SAM on
-    both;  A5 L(w) + beta P(w);  A6 L(w+p) + beta P(w);  with p along grad P and c along grad (L + beta P).
+    L is the local loss, P the proximal loss, p a perturbation along grad P and c one along grad (L + beta P).
+
+    Args:
+        variant: "A0" L(w);  "A1" L(w+p) = FedSoL;  "A2" L(w) + beta P(w+p);  "A3" L(w+p) + beta P(w+p);
+            "A4" (L + beta P)(w+c), SAM on both;  "A5" L(w) + beta P(w);  "A6" L(w+p) + beta P(w).
+        rho: Radius of the perturbation.
+        beta: Weight of P in the objective.
+        proximal: The term P.
+        floor: Norm of the direction at or below which nothing is perturbed.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [rule.name for rule in fedsol_ablation(variant="A3").gradient]
+        ['perturb', 'also-descend']
     """
     perturb = Perturb(rho, proximal, floor=floor)
     descend = AlsoDescend(proximal, beta)

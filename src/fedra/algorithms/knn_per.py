@@ -1,4 +1,4 @@
-"""kNN-Per: the global model's answers, mixed with those of a client's nearest own examples.
+"""kNN-Per: the global model's predictions, mixed with those of a client's nearest training examples.
 
 Marfoq et al., "Personalized federated learning through local memorization", ICML 2022.
 """
@@ -25,17 +25,29 @@ from fedra.registry import Positive
 Proportion = Annotated[float, Field(ge=0, le=1)]
 Epochs = Annotated[int, Field(ge=0)]
 Stages = Epochs | Annotated[tuple[Epochs, ...], Field(min_length=1)]
-"""As those of fine-tuning, but none at all is a length too."""
+"""Epochs of fine-tuning, or several numbers of them; 0 is allowed."""
 
 
 @dataclass(frozen=True)
 class NearestNeighbors(FineTune):
-    """Mixes the model's answer with that of the client's nearest training examples (kNN-Per, Marfoq et al., ICML 2022).
+    """Mixes the model's prediction with that of the nearest training examples (kNN-Per, Marfoq et al., ICML 2022).
 
-    A client keeps the features f of its examples, or of `capacity` of them drawn at random, under its own model: the
-    global one after `epochs` of fine-tuning (0: as it is). `share` is the neighbors' (the paper's lambda); shares
-    listed in `grid` are tested too. `mix` "softmax" mixes probabilities, "logits" the model's raw logits with the
-    neighbors' probabilities, in which the former prevail.
+    A client stores the features f of its training examples under its personal model: the global model, after
+    fine-tuning if `epochs` is above 0.
+
+    Args:
+        epochs: Epochs of fine-tuning before features are stored; several numbers are each evaluated.
+        scope: What fine-tuning trains: "all" parameters, the "head" or the "body".
+        initial_rate: Fine-tune at the learning rate of the first round. False (the default) uses that of the last.
+        lr: Learning rate of fine-tuning; None (the default) is the one that `initial_rate` selects.
+        plain: Fine-tune by SGD without momentum and weight decay.
+        k: Number of neighbors.
+        share: Weight of the neighbors in the prediction, the paper's lambda.
+        grid: More values of `share` to evaluate.
+        capacity: Store the features of at most this many random examples; None (the default) stores all.
+        scale: Scale of the squared distances; larger values weight the neighbors more equally.
+        mix: "softmax" mixes probabilities. "logits" mixes the model's raw logits with the neighbors' probabilities, so
+            the logits dominate.
     """
 
     epochs: Stages = 0
@@ -54,26 +66,26 @@ class NearestNeighbors(FineTune):
         return self.mix == "softmax"
 
     def answers(self, model: Model, weights: Weights, local: Examples, draw: torch.Generator) -> Answers:
-        kept = torch.randperm(len(local), generator=draw)[: self.capacity].to(local.targets.device)
-        memory = Examples(local.inputs[kept], local.targets[kept], local.transform)
+        chosen = torch.randperm(len(local), generator=draw)[: self.capacity].to(local.targets.device)
+        memory = Examples(local.inputs[chosen], local.targets[chosen], local.transform)
         known = embed(model, weights, memory).to(model.device)
         labels = memory.targets.to(model.device)
 
         def answer(inputs: Tensor) -> dict[str, Tensor]:
             features, logits = model.output(weights, inputs)
-            near = self.probabilities(features.flatten(1), known, labels, logits.shape[1])
-            model_says = logits.softmax(dim=1) if self.mix == "softmax" else logits
+            neighbor_scores = self.probabilities(features.flatten(1), known, labels, logits.shape[1])
+            model_scores = logits.softmax(dim=1) if self.mix == "softmax" else logits
             shares = {"": self.share} | {f"share_{share:g}": share for share in self.grid}
-            return {name: share * near + (1 - share) * model_says for name, share in shares.items()}
+            return {name: share * neighbor_scores + (1 - share) * model_scores for name, share in shares.items()}
 
         return answer
 
     def probabilities(self, features: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor:
-        """What the nearest of the `known` features say: each class's share of their weights."""
-        apart = torch.cdist(features, known, compute_mode="donot_use_mm_for_euclid_dist").square()
-        nearest, places = apart.topk(min(self.k, len(known)), largest=False)
+        """Return each class's share of the weights of the nearest `known` features."""
+        distances = torch.cdist(features, known, compute_mode="donot_use_mm_for_euclid_dist").square()
+        nearest, indices = distances.topk(min(self.k, len(known)), largest=False)
         weight = F.softmax(-nearest / (known.shape[1] * self.scale), dim=1)
-        return weight.new_zeros(len(features), classes).scatter_add_(1, labels[places], weight)
+        return weight.new_zeros(len(features), classes).scatter_add_(1, labels[indices], weight)
 
 
 def knn_per(
@@ -86,10 +98,26 @@ def knn_per(
     mix: Literal["softmax", "logits"] = "softmax",
     epochs: Stages = 0,
 ) -> Algorithm:
-    """Trains as FedAvg; in the end a client's `k` nearest training examples get a `share` in every answer.
+    """Trains as FedAvg; predictions are mixed with those of a client's nearest training examples.
 
-    The paper tunes `share` (its lambda) and does not fine-tune: `grid` tests more shares at once. FedSoL's table 5
-    fine-tunes for `epochs` first, with k = 5, share 0.5 and a capacity of 500; its code mixes raw logits.
+    The paper tunes `share` and does not fine-tune. FedSoL's table 5 fine-tunes first, with k = 5, share = 0.5 and
+    capacity = 500; its code mixes raw logits.
+
+    Args:
+        k: Number of neighbors.
+        share: Weight of the neighbors in the prediction, the paper's lambda.
+        grid: More values of `share` to evaluate in the same run.
+        capacity: Store the features of at most this many random examples; None (the default) stores all.
+        scale: Scale of the squared distances; larger values weight the neighbors more equally.
+        mix: "softmax" mixes probabilities, "logits" mixes raw logits with the neighbors' probabilities.
+        epochs: Epochs of fine-tuning before features are stored; 0 (the default) is none.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> knn_per(k=10, share=0.3).personalize.share
+        0.3
     """
-    own = NearestNeighbors(epochs, k=k, share=share, grid=grid, capacity=capacity, scale=scale, mix=mix)
-    return fedavg().plus(own)
+    neighbors = NearestNeighbors(epochs, k=k, share=share, grid=grid, capacity=capacity, scale=scale, mix=mix)
+    return fedavg().plus(neighbors)

@@ -1,4 +1,4 @@
-"""Local training alone: nobody learns from anybody, the yardstick of personalized methods.
+"""Local training alone, without any exchange: the baseline of personalized methods.
 
 The first row of table 5 of Lee et al., "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated
 learning", CVPR 2024 (arXiv 2308.12532).
@@ -13,10 +13,17 @@ from fedra.parts.personalize import KeepPrivate
 
 
 def local_only() -> Algorithm:
-    """Lets every client train a model of its own, all from the same start; nothing is ever sent.
+    """Every client trains a personal model from the same start; nothing is ever sent.
 
-    A round is `local.epochs` epochs of every client that takes part: with `cohort.fraction = 1`, 40 rounds of 5 epochs
-    are 200 epochs, and `local.lr_decay` acts from round to round as in any run. The global model stays the start, and
-    so does its accuracy; what counts is `personalized_accuracy`.
+    A round is `local.epochs` epochs on every client of the cohort: with `cohort.fraction = 1`, 40 rounds of 5 epochs
+    are 200 epochs, and `local.lr_decay` acts from round to round as in any run. The global model and its accuracy never
+    change; the metric to compare is `personalized_accuracy`.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> local_only().sharing.private
+        ('',)
     """
     return fedavg().plus(Sharing(private=("",)), KeepPrivate())

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a global model from which a client's own is one step away.
+"""Per-FedAvg: a global model that adapts to a client in one gradient step.
 
 Fallah et al., "Personalized federated learning with theoretical guarantees: a model-agnostic meta-learning approach",
 NeurIPS 2020.
@@ -22,12 +22,16 @@ from fedra.registry import Positive
 
 @dataclass(frozen=True)
 class MetaStep(GradientRule):
-    """Takes the gradient where a plain step on other examples would lead (Per-FedAvg, Fallah et al., NeurIPS 2020).
+    """Takes the gradient after a plain step on other examples (Per-FedAvg, Fallah et al., NeurIPS 2020).
 
-    The batch's first, third, fifth ... examples are A, the others B; a single example is both. The step on A goes
-    `inner_lr` far, by default as far as the optimizer's. Exactly, the gradient is then multiplied by I - a H_A(w):
-    `order` "first" leaves that out, "hessian-free" takes the product with the Hessian from two more gradients on A,
-    `delta` to either side.
+    The batch's first, third, fifth ... examples are A, the others B; a single example is both. The step is taken on A,
+    the gradient after it on B.
+
+    Args:
+        order: How to treat the exact gradient's factor I - a H_A(w): "first" drops it; "hessian-free" computes the
+            product with the Hessian from two more gradients on A.
+        inner_lr: Learning rate a of the step; None (the default) is the local optimizer's current one.
+        delta: Step size of the difference quotient of "hessian-free".
     """
 
     order: Literal["first", "hessian-free"] = "first"
@@ -41,15 +45,15 @@ class MetaStep(GradientRule):
         first, second = halves(view.batch)
         rate = view.client.optimizer.lr if self.inner_lr is None else self.inner_lr
         with showing(view, first):
-            ahead = tree.add(params, inner(params), -rate)
+            stepped = tree.add(params, inner(params), -rate)
         with showing(view, second):
-            slope = inner(ahead)
+            gradient = inner(stepped)
         if self.order == "first":
-            return slope
+            return gradient
         with showing(view, first):
-            above = inner(tree.add(params, slope, self.delta))
-            below = inner(tree.add(params, slope, -self.delta))
-        return tree.add(slope, tree.subtract(above, below), -rate / (2 * self.delta))
+            forward = inner(tree.add(params, gradient, self.delta))
+            backward = inner(tree.add(params, gradient, -self.delta))
+        return tree.add(gradient, tree.subtract(forward, backward), -rate / (2 * self.delta))
 
 
 def per_fedavg(
@@ -59,11 +63,23 @@ def per_fedavg(
     delta: Positive = 1e-3,
     epochs: Stages = 1,
 ) -> Algorithm:
-    """Descends the loss after one plain step of `inner_lr`; a client then takes such steps for `epochs`.
+    """Minimizes the loss after one plain gradient step; clients then personalize by such steps.
 
-    One half of every batch takes the step, the other half says how good it was. Without `inner_lr` the step is as
-    long as the local optimizer's, which decays with it; the outer step is that optimizer's own, momentum and weight
-    decay included. Clients make their models without either.
+    Half of every batch takes the step, the other half evaluates it. The outer step is the local optimizer's, with its
+    momentum and weight decay; personalization uses neither.
+
+    Args:
+        order: "first" for the first-order approximation, or "hessian-free" for a difference quotient.
+        inner_lr: Learning rate of the inner step; None (the default) is the local optimizer's current one.
+        delta: Step size of the difference quotient.
+        epochs: Epochs of personalization after the last round; several numbers are each evaluated.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> per_fedavg(order="hessian-free", inner_lr=0.01).gradient[0].order
+        'hessian-free'
     """
-    own = FineTune(epochs, lr=inner_lr, plain=True)
-    return fedavg().plus(MetaStep(order, inner_lr, delta), own)
+    fine_tuning = FineTune(epochs, lr=inner_lr, plain=True)
+    return fedavg().plus(MetaStep(order, inner_lr, delta), fine_tuning)

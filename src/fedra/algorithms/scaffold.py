@@ -3,7 +3,7 @@
 Karimireddy et al., "SCAFFOLD: Stochastic controlled averaging for federated learning", ICML 2020.
 
 The correction c - c_i is the gradient of the linear term <c - c_i, w>, so it is a term like any other: it can be
-added to the objective (SCAFFOLD) or perturbed along (FedSoL + SCAFFOLD).
+added to the objective (SCAFFOLD) or give the direction of a perturbation (FedSoL + SCAFFOLD).
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from fedra.parts.objective import ControlTerm
 
 @dataclass(frozen=True)
 class ControlVariates(ControlTerm):
-    """The linear term whose gradient takes out the client's own drift c_i and puts in the mean drift c.
+    """The linear term whose gradient replaces the client's own drift c_i by the mean drift c.
 
-    K is the number of local steps; with `momentum_aware` the number of plain steps that would go as far, without
-    which momentum 0.9 makes c_i up to ten times too long. `size_aware` weighs clients by r_i = n_i N / n, as
-    the public code of FedDyn does. The server rebuilds every client's c_i+ - c_i from its model alone, so
-    nothing but the model is uploaded.
+    K is the number of local steps. The server computes every client's c_i+ - c_i from its uploaded model, so nothing
+    but the model and one number is uploaded.
+
+    Args:
+        momentum_aware: Let K be the number of plain steps with the same total length. Without it, momentum 0.9 makes
+            c_i up to ten times too long.
+        size_aware: Weight clients by r_i = n_i N / n, as the public code of FedDyn does.
     """
 
     momentum_aware: bool = True
@@ -60,6 +63,20 @@ class ControlVariates(ControlTerm):
 def scaffold(
     *, momentum_aware: bool = True, size_aware: bool = False, clip: Annotated[float, Field(gt=0)] | None = None
 ) -> Algorithm:
-    """Adds c - c_i to every local gradient; `clip` shortens the corrected gradient to that norm."""
+    """Adds the control variate c - c_i to every local gradient.
+
+    Args:
+        momentum_aware: Account for momentum in the number of local steps. Without it, momentum 0.9 makes c_i up to ten
+            times too long.
+        size_aware: Weight clients by their number of examples, as the public code of FedDyn does.
+        clip: Clip the corrected gradient to this norm; None (the default) does not clip.
+
+    Returns:
+        The algorithm, for `fedra.simulate` or `Algorithm.plus`.
+
+    Example:
+        >>> [rule.name for rule in scaffold(clip=10.0).gradient]
+        ['clip']
+    """
     algorithm = fedavg().plus(ControlVariates(momentum_aware, size_aware))
     return algorithm if clip is None else algorithm.plus(Clip(clip))

@@ -1,1 +1,1 @@
-"""What happens inside a run (knowledge kept and lost, drift, the proximal gradient) and in its embeddings."""
+"""Analysis of a run (forgetting, drift, the proximal gradient) and of its embeddings (angles, t-SNE)."""

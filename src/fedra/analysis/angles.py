@@ -20,20 +20,20 @@ from fedra.errors import ConfigError, DataError
 from fedra.losses.angle import normalize
 
 BINS = 180
-"""One bin a degree."""
+"""One bin per degree."""
 
 ALL_PAIRS = 200_000_000
-"""Up to this many pairs all are measured; beyond, some are drawn."""
+"""Largest number of pairs that are all measured; above it, pairs are drawn."""
 
 BLOCK = 4_000_000
-"""Cosines held at once."""
+"""Number of cosines in memory at once."""
 
 ACROSS, TOGETHER, OWN_ACROSS, OWN_TOGETHER = range(4)
-"""A pair's kind: 2 for one class, plus 1 for one client."""
+"""The kind of a pair: 2 if both have the same class, plus 1 if both have the same client."""
 
 
 class Measured(NamedTuple):
-    """Some pairs: their cosines, their kinds, and how many steps of the work they were."""
+    """Cosines and kinds of some pairs, and how many steps of progress they were."""
 
     cosine: Tensor
     kind: Tensor
@@ -42,7 +42,18 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Angles:
-    """Pairs counted by kind and degree (4, 180), the sums of their cosines by kind (4,), and cosines of class means."""
+    """Histograms and mean cosines of pairs of embeddings, as `angles` returns them.
+
+    Args:
+        counts: Number of pairs by kind and degree (4, 180).
+        sums: Sums of cosines by kind (4,).
+        means: Cosines of class means, by name.
+        examples: Number of embeddings.
+        classes: Number of classes.
+        clients: Number of clients; None if they are not known.
+        drawn: Whether pairs were drawn at random instead of measuring all.
+        without_direction: Number of zero embeddings, which were left out.
+    """
 
     counts: Tensor
     sums: Tensor
@@ -54,16 +65,16 @@ class Angles:
     without_direction: int
 
     def histogram(self, *kinds: int) -> Tensor:
-        """How many pairs of these kinds lie at each degree."""
+        """Return the number of pairs of these kinds at each degree."""
         return self.counts[list(kinds)].sum(dim=0)
 
     def mean_cosine(self, *kinds: int) -> float | None:
-        """The mean cosine of the pairs of these kinds; None where there are none."""
+        """Return the mean cosine of the pairs of these kinds; None if there are none."""
         pairs = int(self.counts[list(kinds)].sum())
         return float(self.sums[list(kinds)].sum()) / pairs if pairs else None
 
     def figures(self) -> dict[str, Any]:
-        """All numbers, for people and for JSON."""
+        """Return all metrics by name, for tables and JSON."""
         found: dict[str, Any] = {
             "examples": self.examples,
             "without_direction": self.without_direction,
@@ -86,23 +97,39 @@ class Angles:
 
 
 def steps(examples: int, pairs: int) -> int:
-    """What the `done` of `angles` adds up to: examples where all pairs are measured, else drawn pairs."""
+    """Return the total that `done` of `angles` adds up to: examples if all pairs are measured, else drawn pairs."""
     return examples if _pairs(examples) <= ALL_PAIRS else 2 * pairs
 
 
 def angles(
     embeddings: Embeddings, *, pairs: int = 1_000_000, seed: int = 0, done: Callable[[int], None] = nobody
 ) -> Angles:
-    """The angles of all pairs of examples, and the cosines of the classes' mean directions.
+    """Measure the angles of all pairs of examples, and the cosines of the classes' mean directions.
 
-    Beyond 200 million pairs, `pairs` within classes and as many between classes are drawn instead, with replacement.
-    Features without a direction (all zero) are left out and counted.
+    Embeddings without a direction (all zero) are left out and counted.
+
+    Args:
+        embeddings: The embeddings, with labels and, if known, clients.
+        pairs: Above 200 million pairs, the number of pairs within classes, and of pairs between classes, that are drawn
+            with replacement instead.
+        seed: Seed of that draw.
+        done: Called with the number of finished steps; their total is `steps(len(embeddings), pairs)`.
+
+    Returns:
+        Histograms by degree and mean cosines.
+
+    Example:
+        >>> found = angles(Embeddings(torch.eye(3), torch.tensor([0, 0, 1])))
+        >>> found.figures()["between_class_pairs"]
+        2
     """
     if pairs < 1:
-        raise ConfigError(f"angles of {pairs} pairs say nothing: draw one or more")
+        raise ConfigError(f"pairs must be at least 1, got {pairs}")
     directed = embeddings.features.abs().sum(dim=1) > 0
     if int(directed.sum()) < 2:
-        raise DataError("there are not two features with a direction, so there is no angle to measure")
+        raise DataError(
+            f"at least 2 embeddings must be nonzero to measure an angle, got {int(directed.sum())} of {len(embeddings)}"
+        )
     units = embeddings.rows(directed.nonzero()[:, 0]).normalized()
     drawn = _pairs(len(embeddings)) > ALL_PAIRS
     counts = torch.zeros(4 * BINS, dtype=torch.int64, device=units.features.device)
@@ -130,13 +157,13 @@ def _pairs(examples: int) -> int:
 
 
 def _kinds(units: Embeddings, left: Tensor, right: Tensor) -> Tensor:
-    """The kinds of pairs of rows; `left` may be a column, for a whole table."""
-    own = (units.labels[left] == units.labels[right]).long()
-    return 2 * own if units.clients is None else 2 * own + (units.clients[left] == units.clients[right])
+    """Return the kinds of pairs of rows; `left` may be a column, for a whole table."""
+    same = (units.labels[left] == units.labels[right]).long()
+    return 2 * same if units.clients is None else 2 * same + (units.clients[left] == units.clients[right])
 
 
 def _blocks(rows: int) -> Iterator[tuple[int, int]]:
-    """Blocks of rows whose tables against all rows from their first on are of bounded size."""
+    """Yield blocks of rows whose tables against all later rows have a bounded size."""
     start = 0
     while start < rows:
         end = min(start + max(BLOCK // (rows - start), 1), rows)
@@ -145,7 +172,7 @@ def _blocks(rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _all_pairs(units: Embeddings) -> Iterator[Measured]:
-    """Every pair once: a block of rows against all rows after them."""
+    """Yield every pair once: a block of rows against all later rows."""
     rows = torch.arange(len(units), device=units.features.device)
     for start, end in _blocks(len(units)):
         later = rows[start:end, None] < rows[start:]
@@ -154,7 +181,7 @@ def _all_pairs(units: Embeddings) -> Iterator[Measured]:
 
 
 def _drawn_pairs(units: Embeddings, pairs: int, seed: int) -> Iterator[Measured]:
-    """As many pairs within classes as between classes; a kind that does not exist is not drawn."""
+    """Draw as many pairs within classes as between classes; a kind without pairs is left out."""
     labels, device = units.labels.cpu(), units.features.device
     order = labels.argsort(stable=True)
     sizes = torch.unique(labels, return_counts=True)[1]
@@ -162,14 +189,14 @@ def _drawn_pairs(units: Embeddings, pairs: int, seed: int) -> Iterator[Measured]
     draw = generator(seed, "pairs")
     within, between = (sizes * (sizes - 1)).double(), (sizes * (len(labels) - sizes)).double()
     block = max(BLOCK // units.features.shape[1], 1)
-    for weights, own in ((within, True), (between, False)):
+    for weights, same_class in ((within, True), (between, False)):
         for count in [min(block, pairs - done) for done in range(0, pairs, block)] if weights.sum() > 0 else ():
             group = _choose(weights, count, draw)
             first = (torch.rand(count, generator=draw, dtype=torch.float64) * sizes[group]).long()
-            others = sizes[group] - 1 if own else len(labels) - sizes[group]
+            others = sizes[group] - 1 if same_class else len(labels) - sizes[group]
             step = (torch.rand(count, generator=draw, dtype=torch.float64) * others).long()
-            # Around the class to another of its members, or past its end and around all the others.
-            second = (first + 1 + step) % sizes[group] if own else sizes[group] + step
+            # Step cyclically to another member of the class, or past its end to any example of the other classes.
+            second = (first + 1 + step) % sizes[group] if same_class else sizes[group] + step
             left = order[starts[group] + first].to(device)
             right = order[(starts[group] + second) % len(labels)].to(device)
             cosine = (units.features[left] * units.features[right]).sum(dim=1)
@@ -177,15 +204,17 @@ def _drawn_pairs(units: Embeddings, pairs: int, seed: int) -> Iterator[Measured]
 
 
 def _choose(weights: Tensor, count: int, draw: torch.Generator) -> Tensor:
-    """Indices in proportion to weights, by the inverse of their cumulative sum; any number of weights will do."""
+    """Draw indices in proportion to weights, by the inverse of their cumulative sum, for any number of weights."""
     ends = weights.cumsum(0)
     spots = torch.rand(count, generator=draw, dtype=torch.float64) * ends[-1]
     return torch.searchsorted(ends, spots, right=True).clamp(max=len(weights) - 1)
 
 
 def class_means(units: Embeddings) -> dict[str, float | None]:
-    """Mean and largest cosine between the mean directions of two classes; where clients are known, also of the
-    classes that some client holds both of, and of those that none does.
+    """Return the mean and largest cosine between the mean directions of two classes.
+
+    If clients are known, also those of the pairs of classes that some client holds both of, and of those that none
+    does.
     """
     names, numbers = torch.unique(units.labels, return_inverse=True)
     sums = units.features.new_zeros(len(names), units.features.shape[1]).index_add_(0, numbers, units.features)
@@ -214,7 +243,7 @@ def class_means(units: Embeddings) -> dict[str, float | None]:
 
 
 def _holders(classes: Tensor, clients: Tensor | None) -> Tensor | None:
-    """(classes, clients): 1 where the client holds an example of the class."""
+    """Return (classes, clients): 1 where the client holds an example of the class."""
     if clients is None:
         return None
     owners = torch.unique(clients, return_inverse=True)[1]

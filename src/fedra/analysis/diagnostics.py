@@ -1,4 +1,4 @@
-"""Per-round measurements of FedSoL's and FedNTD's papers, each a switch under [diagnostics]."""
+"""Per-round measurements from the papers of FedSoL and FedNTD, each switched on under [diagnostics]."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fedra.errors import ConfigError
 from fedra.parts.gradient import AlsoDescend, Perturb
 
 NOISE = 1e-6
-"""Below this norm a proximal gradient is rounding noise, and its direction means nothing."""
+"""A proximal gradient below this norm is rounding noise without a meaningful direction."""
 
 
 @dataclass
 class ClassAccuracy:
-    """Class-wise accuracy of the server, and forgetting: mean_c max_{t<T} (A_c^t - A_c^T), never below zero."""
+    """The server's accuracy by class, and forgetting: mean_c max_{t<T} (A_c^t - A_c^T), at least zero."""
 
     best: Tensor | None = None
 
@@ -50,9 +50,9 @@ class ClassAccuracy:
 
 @dataclass
 class Preservation:
-    """How well models just trained locally still know the global test set.
+    """Accuracy of locally trained models on the global test set.
 
-    In-local accuracy weighs each class by the client's own share q_c of it, out-local by (1 - q_c) / (C - 1).
+    In-local accuracy weights each class by the client's share q_c of it, out-local accuracy by (1 - q_c) / (C - 1).
     `preservation` is the mean local accuracy minus the server's before the round.
     """
 
@@ -97,7 +97,7 @@ class Preservation:
 
 @dataclass
 class Divergence:
-    """Distances of the local weights from the global ones they started at, and from each other."""
+    """Distances of the local weights from the global weights that they started at, and from each other."""
 
     _deltas: list[Params] = field(default_factory=list)
 
@@ -119,8 +119,13 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ProximalDiagnosis(GradientRule):
-    """Measures, at every local step, the proximal loss, the cosine of the update's gradient with the proximal
-    gradient, and the mean drift of each layer; it changes nothing.
+    """Logs the proximal loss, the cosine of the update with the proximal gradient, and the mean drift of each layer.
+
+    It runs at every local step and does not change the gradient.
+
+    Args:
+        term: The proximal term.
+        radius: How drift is normalized.
     """
 
     term: Term = Distillation()  # noqa: RUF009  (frozen)
@@ -145,8 +150,10 @@ class ProximalDiagnosis(GradientRule):
 
 
 def with_proximal_diagnostics(job: Job) -> Job:
-    """The job with the diagnosis around all its gradient rules, of the term they perturb along or descend too (of
-    FedSoL's own if there is none), its drift normalized as theirs.
+    """Return the job with the diagnosis around all its gradient rules.
+
+    It measures the term that these rules perturb along or also descend (FedSoL's own if there is none), with drift
+    normalized as theirs.
     """
     parts = list(job.algorithm.every_part())
     along = [rule.along for rule in parts if isinstance(rule, Perturb) and rule.along is not None]
@@ -160,15 +167,15 @@ def with_proximal_diagnostics(job: Job) -> Job:
 def observers(
     classes: bool, preservation: bool, divergence: bool, job: Job, past: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[ClassAccuracy | Preservation | Divergence, ...]:
-    """The observers that are switched on; `past` are the rounds of a resumed run."""
+    """Return the observers that are switched on; `past` are the rounds of a resumed run."""
     if preservation and job.judged is None:
-        raise ConfigError("diagnostics.preservation needs a test set")
-    own = job.algorithm.sharing.kept
-    if preservation and own:
-        kept = f"'{own[0]}'" if own[0] else "every layer"
+        raise ConfigError("data must have a test set for diagnostics.preservation, got none: switch it off, or add one")
+    not_averaged = job.algorithm.sharing.kept
+    if preservation and not_averaged:
+        layers = f"'{not_averaged[0]}'" if not_averaged[0] else "every layer"
         raise ConfigError(
-            f"diagnostics.preservation tests local models as they are averaged, and the algorithm leaves {kept} to the "
-            "clients (private or owned): switch it off, or choose an algorithm that averages all layers"
+            "all layers must be averaged for diagnostics.preservation, got an algorithm with private or owned layers "
+            f"({layers}): switch it off, or use another algorithm"
         )
     best: Tensor | None = None
     for line in past:

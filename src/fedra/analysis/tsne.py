@@ -1,4 +1,4 @@
-"""t-SNE of embeddings (van der Maaten and Hinton 2008): points in the plane whose neighbors are the features'."""
+"""t-SNE of embeddings (van der Maaten and Hinton 2008): points in the plane that preserve neighborhoods."""
 
 from __future__ import annotations
 
@@ -14,33 +14,42 @@ from fedra.core.random import key
 from fedra.errors import ConfigError
 
 ITERATIONS = (250, 500)
-"""With early exaggeration, and after it."""
+"""Iterations with early exaggeration, and after it."""
 
-TOLD_EVERY = 10
+REPORT_EVERY = 10
 STEPS = sum(ITERATIONS)
-"""What the `done` of `tsne` adds up to."""
+"""The total that `done` of `tsne` adds up to."""
 
 
 def tsne(
     embeddings: Embeddings, *, perplexity: float = 30.0, seed: int = 0, done: Callable[[int], None] = nobody
 ) -> NDArray[np.float64]:
-    """(N, 2): where t-SNE puts the directions of the features; the same bits for the same seed and machine.
+    """Return the t-SNE positions of embeddings, bitwise the same for the same seed and machine.
 
-    Features are brought to unit length, so that near means a small angle. Needs the extra 'tsne' (openTSNE).
+    Embeddings are normalized, so close points have a small angle. It needs the extra 'tsne' (openTSNE).
+
+    Args:
+        embeddings: The embeddings.
+        perplexity: The effective number of neighbors; at most a third of the number of embeddings.
+        seed: Seed of the initial positions.
+        done: Called with the number of finished iterations; their total is `STEPS`.
+
+    Returns:
+        Positions (N, 2).
     """
     try:
         from openTSNE import TSNE
     except ImportError:
-        raise ConfigError("t-SNE needs the package openTSNE: pip install 'fedra[tsne]'") from None
+        raise ConfigError("openTSNE must be installed for t-SNE: pip install 'fedra[tsne]'") from None
     if len(embeddings) < 3 * perplexity + 1:
         most = (len(embeddings) - 1) // 3
         raise ConfigError(
-            f"t-SNE with perplexity {perplexity:g} needs {3 * perplexity + 1:.0f} examples or more, not "
-            f"{len(embeddings)}: give more, or set --perplexity to at most {most}"
+            f"t-SNE with perplexity {perplexity:g} must have at least {3 * perplexity + 1:.0f} examples, got "
+            f"{len(embeddings)}: add more, or set --perplexity to at most {most}"
         )
 
-    def told(iteration: int, error: float, points: Any) -> bool:
-        done(TOLD_EVERY)
+    def report_progress(iteration: int, error: float, points: Any) -> bool:
+        done(REPORT_EVERY)
         return False
 
     found = TSNE(
@@ -49,7 +58,7 @@ def tsne(
         n_iter=ITERATIONS[1],
         neighbors="exact",
         random_state=key(seed, "tsne") % 2**32,
-        callbacks=told,
-        callbacks_every_iters=TOLD_EVERY,
+        callbacks=report_progress,
+        callbacks_every_iters=REPORT_EVERY,
     ).fit(embeddings.normalized().features.cpu().double().numpy())
     return np.asarray(found, dtype=np.float64)

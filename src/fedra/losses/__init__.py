@@ -15,6 +15,8 @@ from fedra.losses.stateful import Stateful
 from fedra.registry import Registry
 
 LOSSES = Registry("loss")
+"""The losses by the name that a configuration uses: `LOSSES["arcface"](margin=0.5)`."""
+
 LOSSES.add("softmax")(Softmax)
 LOSSES.add("normalized-softmax")(NormalizedSoftmax)
 LOSSES.add("sphereface")(SphereFace)

@@ -1,10 +1,10 @@
-"""The interface of every loss: `loss(features, weight, labels)`, its per-example form, its explicit state.
+"""The interface of every loss: `loss(features, weight, labels)`, the loss per example, and explicit state.
 
-A loss is a frozen dataclass of numbers. What changes during training is passed in and handed back:
+A loss is a frozen dataclass of numbers. What changes during training is passed in and returned:
 
     state    running statistics (a dict of tensors): `init_state`, then whatever `step` returns
-    learned  extra trained parameters (a threshold, margins per class): `init_learned`, then your optimizer's
-    drawn    random numbers (a dict of tensors, one row per example): `draw`, or drawn from `generator` for you
+    learned  additional trained parameters (a threshold, margins per class): `init_learned`, then your optimizer's
+    drawn    random numbers (a dict of tensors, one row per example): `draw`, or drawn from `generator`
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Cosines:
-    """What a margin may look at: the cosines (B, C) of a batch, its labels, and what the loss carries."""
+    """What a margin can read: the cosines (B, C) of a batch, its labels, and the loss's state, parameters and draws."""
 
     values: Tensor
     labels: Tensor
@@ -51,59 +51,72 @@ class Cosines:
     learned: Mapping[str, Tensor] = field(default_factory=dict)
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
     mask: Tensor | None = None
-    own: Tensor | None = None
+    true_cosines: Tensor | None = None
 
     @property
-    def real(self) -> Tensor:
-        """(B,): whether the row is an example; False at padding."""
+    def is_real(self) -> Tensor:
+        """(B,): whether the row is an example; False for padding."""
         return torch.ones_like(self.labels, dtype=torch.bool) if self.mask is None else self.mask.bool()
 
     @property
     def is_true(self) -> Tensor:
-        """(B, C): whether the column is the example's own class; a label of -1 has none."""
+        """(B, C): whether the column is the example's true class; a label of -1 has none."""
         return self.labels[:, None] == torch.arange(self.values.shape[1], device=self.labels.device)
 
     @property
     def true(self) -> Tensor:
-        """(B,): the cosine with the example's own class."""
-        if self.own is not None:
-            return self.own
+        """(B,): the cosine with the example's true class."""
+        if self.true_cosines is not None:
+            return self.true_cosines
         return self.values.gather(1, self.labels.clamp(min=0)[:, None])[:, 0]
 
     @property
     def lengths(self) -> Tensor:
-        """(B,): the features' norms, for the losses that use them."""
+        """(B,): the norms of the features, for the losses that use them."""
         if self.norms is None:
-            raise ConfigError("this loss uses the length of the features: pass norms=features.norm(dim=1)")
+            raise ConfigError("norms must be given for a loss that uses them, got None: pass features.norm(dim=1)")
         return self.norms
 
-    def kept(self, name: str) -> Tensor:
-        """A running statistic."""
+    def statistic(self, name: str) -> Tensor:
+        """Return a running statistic."""
         if name not in self.state:
             raise ConfigError(
-                f"this loss keeps '{name}' from step to step: start with state=loss.init_state(weight) and "
-                "pass on what loss.step returns, or wrap the loss in fedra.losses.Stateful"
+                f"state must have the running statistic '{name}' of this loss, got {sorted(self.state)}: start with "
+                "loss.init_state(weight) and pass on what loss.step returns, or wrap the loss in fedra.losses.Stateful"
             )
         return self.state[name]
 
-    def trained(self, name: str) -> Tensor:
-        """A trained parameter of the loss itself."""
+    def learned_parameter(self, name: str) -> Tensor:
+        """Return a trained parameter of the loss."""
         if name not in self.learned:
             raise ConfigError(
-                f"this loss trains '{name}': pass learned=loss.init_learned(weight) and give those tensors "
-                "to your optimizer, or wrap the loss in fedra.losses.Stateful"
+                f"learned must have the trained parameter '{name}' of this loss, got {sorted(self.learned)}: pass "
+                "loss.init_learned(weight) and give those tensors to your optimizer, or wrap the loss in "
+                "fedra.losses.Stateful"
             )
         return self.learned[name]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AngularLoss:
-    """Cross-entropy on cosines; a subclass overrides `true_class`, `other_classes` and `scaling`.
+    """Base class of all losses: cross-entropy on cosines.
 
-    `check` looks at the values of the labels and of the loss; switch it off inside vmap and compile.
+    A subclass overrides `true_class`, `other_classes` or `scaling`.
 
-    A federation averages the clients' states, but of `counters` it keeps the largest, and `private` ones stay with
-    their client.
+    In a federation, clients' states are averaged; entries named in `counters` take the maximum instead, and entries
+    named in `private` stay on their client.
+
+    Args:
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> class HalfCosine(AngularLoss):
+        ...     def true_class(self, batch):
+        ...         return 0.5 * batch.true
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> HalfCosine()(features, weight, labels).shape
+        torch.Size([])
     """
 
     least_classes: ClassVar[int] = 2
@@ -115,8 +128,6 @@ class AngularLoss:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    # What anybody calls.
-
     def __call__(
         self,
         features: Tensor,
@@ -127,7 +138,19 @@ class AngularLoss:
         learned: Mapping[str, Tensor] | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The mean loss of features (B, d) with class weights (C, d) and labels (B,)."""
+        """Return the mean loss of a batch.
+
+        Args:
+            features: Features (B, d).
+            weight: Class vectors (C, d).
+            labels: Class indices (B,).
+            state: Running statistics; required by the losses that have any (`init_state`).
+            learned: Trained parameters of the loss; required by the losses that have any (`init_learned`).
+            generator: Draws random margins; None (the default) is torch's default generator.
+
+        Returns:
+            A scalar to call `backward()` on.
+        """
         return self.per_example(features, weight, labels, state=state, learned=learned, generator=generator).mean()
 
     def per_example(
@@ -140,10 +163,22 @@ class AngularLoss:
         learned: Mapping[str, Tensor] | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The loss of every example (B,), at the state as it is."""
+        """Return the loss of every example, without updating the state.
+
+        Args:
+            features: Features (B, d).
+            weight: Class vectors (C, d).
+            labels: Class indices (B,).
+            state: Running statistics; required by the losses that have any.
+            learned: Trained parameters of the loss; required by the losses that have any.
+            generator: Draws random margins; None (the default) is torch's default generator.
+
+        Returns:
+            The losses (B,).
+        """
         drawn = self.draw(len(labels), generator, working_dtype(features, weight))
-        seen = self._look(features, weight, labels, state, learned, drawn)
-        return self._finite(self.losses(seen), features, weight)
+        batch = self._cosines(features, weight, labels, state, learned, drawn)
+        return self._require_finite(self.losses(batch), features, weight)
 
     def step(
         self,
@@ -157,19 +192,29 @@ class AngularLoss:
         generator: torch.Generator | None = None,
         drawn: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensors]:
-        """One training step, without side effects: the loss of every example (B,) and the new state.
+        """Compute one training step without side effects.
 
-        `mask` (B,) is False at padding, which then leaves no trace in the state. `drawn` is what `draw` gave, for a
-        step inside vmap or compile, where nothing can be drawn.
+        Args:
+            features: Features (B, d).
+            weight: Class vectors (C, d).
+            labels: Class indices (B,).
+            state: Running statistics before the step; {} for a loss without any.
+            mask: (B,), False for padding, which then does not change the state; None (the default) means no padding.
+            learned: Trained parameters of the loss; required by the losses that have any.
+            generator: Draws random margins; None (the default) is torch's default generator.
+            drawn: The result of `draw`, for a step inside vmap or torch.compile, where nothing can be drawn.
+
+        Returns:
+            The losses (B,), and the state after the step.
         """
         if drawn is None:
             drawn = self.draw(len(labels), generator, working_dtype(features, weight))
-        seen = self._look(features, weight, labels, state, learned, drawn, mask)
+        batch = self._cosines(features, weight, labels, state, learned, drawn, mask)
         with torch.no_grad():
-            seen = replace(seen, state=self.advance(seen))
-        losses = self._finite(self.losses(seen), features, weight)
+            batch = replace(batch, state=self.advance(batch))
+        losses = self._require_finite(self.losses(batch), features, weight)
         with torch.no_grad():
-            after = self.remember(seen)
+            after = self.remember(batch)
         return losses, {name: value.detach().to(state[name].dtype) for name, value in after.items()}
 
     def logits(
@@ -182,65 +227,103 @@ class AngularLoss:
         learned: Mapping[str, Tensor] | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The logits (B, C) the loss sees; a label of -1 means that no column is the true class."""
+        """Return the logits that the loss sees.
+
+        Args:
+            cosine: Cosines (B, C) of features with class vectors.
+            labels: Class indices (B,); -1 means that no column is the true class.
+            norms: Norms (B,) of the features; required by the losses that use them.
+            state: Running statistics; required by the losses that have any.
+            learned: Trained parameters of the loss; required by the losses that have any.
+            generator: Draws random margins; None (the default) is torch's default generator.
+
+        Returns:
+            The logits (B, C), with margin and scale.
+        """
         check_cosines(type(self).__name__, cosine, labels)
         if self.check:
             check_range(type(self).__name__, labels, cosine.shape[1], least=-1)
         values = cosine.to(working_dtype(cosine))
         drawn = self.draw(len(labels), generator, values.dtype)
-        seen = Cosines(values, labels.long().clamp(min=0), None, norms, state or {}, learned or {}, drawn)
-        plain = self.scaling(seen) * self.other_classes(seen)
-        return torch.where(labels[:, None] < 0, plain, self.outputs(seen))
+        batch = Cosines(values, labels.long().clamp(min=0), None, norms, state or {}, learned or {}, drawn)
+        plain = self.scaling(batch) * self.other_classes(batch)
+        return torch.where(labels[:, None] < 0, plain, self.outputs(batch))
 
     def init_state(self, weight: Tensor | None = None) -> Tensors:
-        """The running statistics before the first step; some have the shape of the class weights."""
+        """Return the running statistics before the first step.
+
+        Args:
+            weight: The class vectors; required if a statistic has their shape.
+
+        Returns:
+            Tensors by name; {} for a loss without state.
+        """
         return {}
 
     def init_learned(self, weight: Tensor) -> Tensors:
-        """The loss's own trained parameters before the first step."""
+        """Return the loss's own trained parameters before the first step.
+
+        Args:
+            weight: The class vectors (C, d).
+
+        Returns:
+            Tensors by name; {} for a loss without any.
+        """
         return {}
 
     def draw(
         self, examples: int, generator: torch.Generator | None, dtype: torch.dtype = torch.float32
     ) -> Mapping[str, Tensor]:
-        """The random numbers of one step, a row for each example; a generator of None is torch's default one."""
+        """Draw the random numbers of one step.
+
+        Args:
+            examples: Number of examples.
+            generator: The generator; None is torch's default generator.
+            dtype: Type of the numbers.
+
+        Returns:
+            Tensors by name, one row per example; {} for a loss without random margins.
+        """
         return {}
 
-    # What a loss overrides.
+    # Hooks for subclasses.
 
     def compare(self, features: Tensor, weight: Tensor) -> Tensor:
+        """Return the similarities (B, C) of features with class vectors: cosines unless a loss overrides it."""
         return cosine(features, weight)
 
-    def true_class(self, seen: Cosines) -> Tensor:
-        return seen.true
+    def true_class(self, batch: Cosines) -> Tensor:
+        """Return the true-class entries (B,) with their margin, without scale."""
+        return batch.true
 
-    def other_classes(self, seen: Cosines) -> Tensor:
-        return seen.values
+    def other_classes(self, batch: Cosines) -> Tensor:
+        """Return the entries (B, C) of the other classes, without scale; the true-class column is replaced later."""
+        return batch.values
 
-    def scaling(self, seen: Cosines) -> Tensor | float:
+    def scaling(self, batch: Cosines) -> Tensor | float:
+        """Return the scale: a number, or a tensor that broadcasts over (B, C)."""
         return 1.0
 
-    def outputs(self, seen: Cosines) -> Tensor:
-        """The logits of labels from 0 up."""
-        scale, others, own = self.scaling(seen), self.other_classes(seen), self.true_class(seen)
+    def outputs(self, batch: Cosines) -> Tensor:
+        """Return the logits for labels of 0 and above."""
+        scale, others, true = self.scaling(batch), self.other_classes(batch), self.true_class(batch)
         if isinstance(scale, Tensor):
-            others, own, scale = scale * others, (scale * own[:, None])[:, 0], 1.0
-        return with_true_class(others, own, seen.labels, scale)
+            others, true, scale = scale * others, (scale * true[:, None])[:, 0], 1.0
+        return with_true_class(others, true, batch.labels, scale)
 
-    def losses(self, seen: Cosines) -> Tensor:
-        return F.cross_entropy(self.outputs(seen), seen.labels, reduction="none")
+    def losses(self, batch: Cosines) -> Tensor:
+        """Return the loss of every example (B,)."""
+        return F.cross_entropy(self.outputs(batch), batch.labels, reduction="none")
 
-    def advance(self, seen: Cosines) -> Mapping[str, Tensor]:
-        """The state this step is computed with."""
-        return seen.state
+    def advance(self, batch: Cosines) -> Mapping[str, Tensor]:
+        """Return the state that this step is computed with."""
+        return batch.state
 
-    def remember(self, seen: Cosines) -> Mapping[str, Tensor]:
-        """The state after this step."""
-        return seen.state
+    def remember(self, batch: Cosines) -> Mapping[str, Tensor]:
+        """Return the state after this step."""
+        return batch.state
 
-    # What every call begins and ends with.
-
-    def _look(
+    def _cosines(
         self,
         features: Tensor,
         weight: Tensor,
@@ -256,12 +339,12 @@ class AngularLoss:
         rows = features.to(working_dtype(features, weight))
         norms = torch.linalg.vector_norm(rows, dim=1)
         if type(self).compare is AngularLoss.compare:
-            values, own = cosine_and_true(features, weight, labels.long())
+            values, true = cosine_and_true(features, weight, labels.long())
         else:
-            values, own = self.compare(features, weight), None
-        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, drawn, mask, own)
+            values, true = self.compare(features, weight), None
+        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, drawn, mask, true)
 
-    def _finite(self, losses: Tensor, features: Tensor, weight: Tensor) -> Tensor:
+    def _require_finite(self, losses: Tensor, features: Tensor, weight: Tensor) -> Tensor:
         if self.check:
             check_finite(type(self).__name__, losses, features, weight)
         return losses
@@ -269,37 +352,35 @@ class AngularLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledLoss(AngularLoss):
-    """Logits = scale * cosine."""
+    """Base class: logits are scale * cosine."""
 
     scale: Positive = 64.0
 
-    def scaling(self, seen: Cosines) -> Tensor | float:
+    def scaling(self, batch: Cosines) -> Tensor | float:
         return self.scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvedLoss(ScaledLoss):
-    """A true-class cosine bent by a curve; a subclass overrides `curve`.
-
-    `grad_mode` "exact" differentiates the curve; "straight-through" takes its value and the gradient of the
-    plain cosine, as several published code bases do.
-    """
+    """Base class: the true-class cosine is replaced by a function of it; a subclass overrides `curve`."""
 
     grad_mode: GradMode = "exact"
 
-    def true_class(self, seen: Cosines) -> Tensor:
-        bent = self.curve(seen)
-        return straight_through(seen.true, bent) if self.grad_mode == "straight-through" else bent
+    def true_class(self, batch: Cosines) -> Tensor:
+        modified = self.curve(batch)
+        return straight_through(batch.true, modified) if self.grad_mode == "straight-through" else modified
 
-    def curve(self, seen: Cosines) -> Tensor:
-        return seen.true
+    def curve(self, batch: Cosines) -> Tensor:
+        """Return the function of the true-class cosine (B,)."""
+        return batch.true
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftedLoss(CurvedLoss):
-    """A true-class angle shifted by a margin; `overflow` is the rule beyond 180 degrees (`add_angle`)."""
+    """Base class: the true-class angle is shifted by a margin; `overflow` applies beyond 180 degrees (`add_angle`)."""
 
     overflow: Overflow = "thmm"
 
-    def shift(self, seen: Cosines, margin: Tensor | float) -> Tensor:
-        return add_angle(seen.true, margin, self.overflow)
+    def shift(self, batch: Cosines, margin: Tensor | float) -> Tensor:
+        """Return the cosine (B,) of the true-class angle plus the margin."""
+        return add_angle(batch.true, margin, self.overflow)

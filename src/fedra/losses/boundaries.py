@@ -1,4 +1,4 @@
-"""Losses side by side: their logits and margins over the angle, and the decision boundaries of two classes.
+"""Plots that compare losses: logits and margins over the angle, and the decision boundaries of two classes.
 
 After table 1 and figures 1 and 2 of Han et al. 2026, "An Improved Adaptive Angular Margin Loss Function for Deep
 Face Recognition", for any losses with any settings.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedra.errors import ConfigError
 from fedra.losses import LOSSES, AngularLoss
-from fedra.losses.loss_plot import COLORS, INK, at_mean, broken_at_jumps, curve, dress, seen
+from fedra.losses.loss_plot import COLORS, INK, cosines_at, curve, split_at_jumps, style_axes, with_mean_margin
 from fedra.writing import save_figure
 
 Values = NDArray[np.float64]
@@ -35,13 +35,17 @@ DEVIATIONS = 2  # how far a random margin is shown from its mean
 
 
 def draw_margins(losses: Mapping[str, AngularLoss], path: Path | str) -> None:
-    """True-class logit, margin and decision boundary of every loss, by the name it is to be called.
+    """Plot the true-class logit, the margin and the decision boundary of every loss.
 
-    Random margins are drawn at their mean, thinly at two standard deviations from it; running states as they start,
-    features at length 20. Dashed in the lower panels: where a class's logit meets its rival's.
+    Random margins are drawn at their mean, with thin lines at two standard deviations; running states are the initial
+    ones, features have norm 20. Dashed lines in the lower panels: where the logits of both classes are equal.
+
+    Args:
+        losses: The losses by the name in the legend.
+        path: The file to write; its ending selects the format.
     """
     if not losses:
-        raise ConfigError(f"name at least one loss to draw: choose from {', '.join(LOSSES)}")
+        raise ConfigError(f"losses must have at least one loss, got none: choose from {', '.join(LOSSES)}")
     rows = -(-len(losses) // COLUMNS)
     figure = Figure(figsize=(11.4, 4.2 + 3.7 * rows), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(4.2, 3.7 * rows))
@@ -57,63 +61,63 @@ def draw_margins(losses: Mapping[str, AngularLoss], path: Path | str) -> None:
     save_figure(figure, Path(path))
 
 
-def advantage(loss: AngularLoss, own: Values, rival: Values) -> Values:
-    """The true class's logit less its rival's, without their scale, as a table: own angles by rival angles, radians.
+def advantage(loss: AngularLoss, true: Values, other: Values) -> Values:
+    """Return the true class's logit minus the other's, without scale, for every pair of a true and an other angle.
 
-    Two classes are decided where it is positive; a random margin is at its mean.
+    Where it is positive the true class is decided; a random margin is at its mean.
     """
-    loss = at_mean(loss)
-    first, second = (torch.tensor(grid) for grid in np.meshgrid(own, rival, indexing="ij"))
-    looked = seen(loss, first.flatten(), second.flatten())
-    ahead = loss.true_class(looked) - loss.other_classes(looked)[:, 1]
-    return ahead.reshape(first.shape).numpy()
+    loss = with_mean_margin(loss)
+    first, second = (torch.tensor(grid) for grid in np.meshgrid(true, other, indexing="ij"))
+    batch = cosines_at(loss, first.flatten(), second.flatten())
+    difference = loss.true_class(batch) - loss.other_classes(batch)[:, 1]
+    return difference.reshape(first.shape).numpy()
 
 
-def margin(loss: AngularLoss, own: Values) -> Values:
-    """How much farther (radians) a rival class must be than the own class at each angle before the own one wins.
+def margin(loss: AngularLoss, true: Values) -> Values:
+    """Return by how much (radians) the other class must be farther than the true class before the true class wins.
 
-    ArcFace's is its constant m, the adaptive margin's f(t); NaN where no rival within 180 degrees is far enough.
+    For ArcFace it is the constant m, for the adaptive margin f(t); NaN where no angle within 180 degrees is enough.
     """
-    rival = np.linspace(0, np.pi, 1441)
-    ahead = advantage(loss, own, rival)
-    after = np.argmax(ahead >= 0, axis=1)
-    rows, before = np.arange(len(own)), np.maximum(after - 1, 0)
-    low, high = ahead[rows, before], ahead[rows, after]
+    other = np.linspace(0, np.pi, 1441)
+    difference = advantage(loss, true, other)
+    after = np.argmax(difference >= 0, axis=1)
+    rows, before = np.arange(len(true)), np.maximum(after - 1, 0)
+    low, high = difference[rows, before], difference[rows, after]
     share = np.where(after > 0, low / np.where(low == high, -1.0, low - high), 0.0)
-    edge = rival[before] + share * (rival[after] - rival[before])
-    return np.where(ahead.max(axis=1) >= 0, edge - own, np.nan)
+    edge = other[before] + share * (other[after] - other[before])
+    return np.where(difference.max(axis=1) >= 0, edge - true, np.nan)
 
 
 def _draw_curves(figure: SubFigure, losses: Mapping[str, AngularLoss]) -> None:
     left, right = figure.subplots(1, 2)
     degrees = np.linspace(0.5, 179.5, 180)
     for index, (name, loss) in enumerate(losses.items()):
-        # Thinner and thinner, so that a curve hidden by another still shows.
+        # Later curves are thinner, so an earlier one below them still shows.
         width = 1.4 + 2 * (len(losses) - index) / len(losses)
         style: dict[str, Any] = {"color": COLORS[index % len(COLORS)], "linewidth": width}
         logit, _ = curve(loss, np.radians(degrees))
-        left.plot(degrees, broken_at_jumps(logit, 0.1), label=name, **style)
-        right.plot(degrees, broken_at_jumps(margin(loss, np.radians(degrees))), **style)
+        left.plot(degrees, split_at_jumps(logit, 0.1), label=name, **style)
+        right.plot(degrees, split_at_jumps(margin(loss, np.radians(degrees))), **style)
     left.plot(degrees, np.cos(np.radians(degrees)), color=INK, linewidth=1, linestyle=DASHED, label="cos t")
-    dress(left, "true-class logit / scale", "angle to the own class (degrees)", 180)
-    dress(right, "margin to the rival class (radians)", "angle to the own class (degrees)", 180)
+    style_axes(left, "true-class logit / scale", "angle to the true class (degrees)", 180)
+    style_axes(right, "margin to the other class (radians)", "angle to the true class (degrees)", 180)
     left.legend(frameon=False, fontsize=8, ncols=1 + len(losses) // 10)
 
 
 def _draw_boundary(axes: Axes, loss: AngularLoss) -> None:
     degrees = np.linspace(0.05, 90, 61)
     for index, variant in enumerate(_variants(loss)):
-        # Columns are the first angle: positive where class 1 is decided; the mirror image decides class 2.
-        ahead = advantage(variant, np.radians(degrees), np.radians(degrees)).T
+        # Columns are the first angle. Class 1 is decided where this is positive; class 2 in the mirror image.
+        difference = advantage(variant, np.radians(degrees), np.radians(degrees)).T
         if index == 0:
             axes.set_facecolor(GRAY)
-            axes.contourf(degrees, degrees, ahead, levels=(0, np.inf), colors=(FIRST,))
-            axes.contourf(degrees, degrees, ahead.T, levels=(0, np.inf), colors=(SECOND,))
-        for side in (ahead, ahead.T):
+            axes.contourf(degrees, degrees, difference, levels=(0, np.inf), colors=(FIRST,))
+            axes.contourf(degrees, degrees, difference.T, levels=(0, np.inf), colors=(SECOND,))
+        for side in (difference, difference.T):
             if side.min() < 0 < side.max():
                 width = 1.5 if index == 0 else 0.7
                 axes.contour(degrees, degrees, side, levels=(0.0,), colors=INK, linewidths=width, linestyles="dashed")
-    dress(axes, "$\\theta_2$ (degrees)", "$\\theta_1$ (degrees)", 90)
+    style_axes(axes, "$\\theta_2$ (degrees)", "$\\theta_1$ (degrees)", 90)
     axes.set_ylim(0, 90)
     axes.set_yticks((0, 30, 60, 90))
     axes.set_aspect("equal")
@@ -121,7 +125,7 @@ def _draw_boundary(axes: Axes, loss: AngularLoss) -> None:
 
 
 def _variants(loss: AngularLoss) -> list[AngularLoss]:
-    """The loss itself; with a random margin also the losses at both ends of its usual range."""
+    """Return the loss; for a random margin also the losses at both ends of its usual range."""
     spread: float = getattr(loss, "sigma", 0.0)
     if not spread:
         return [loss]

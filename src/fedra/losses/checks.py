@@ -1,4 +1,4 @@
-"""What can be wrong with a loss's settings, its inputs and its value, each told in one sentence."""
+"""Checks of a loss's settings, inputs and value."""
 
 from __future__ import annotations
 
@@ -22,62 +22,68 @@ def _validators(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
 
 def check_settings(loss: Any) -> None:
-    """Every field of a dataclass against its annotation."""
+    """Check every field of a dataclass against its annotation."""
     for name, validator in _validators(loss.__class__).items():
         value = getattr(loss, name)
         try:
             validator.validate_python(value, strict=True)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"].lower()
-            raise ConfigError(f"{type(loss).__name__} cannot take {name}={value!r}: {reason}") from None
+            rule = error.errors()[0]["msg"].replace("Input should be", "must be")
+            raise ConfigError(f"{name} of {type(loss).__name__} {rule}, got {value!r}") from None
 
 
 def check_shapes(loss: str, features: Tensor, weight: Tensor, labels: Tensor, least_classes: int) -> None:
-    """Shapes and types, which cost nothing to look at."""
+    """Check shapes and types, which needs no look at values."""
     shapes = [tuple(it.shape) for it in (features, weight, labels)]
     if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
-        raise ConfigError(f"{loss} takes features (B, d) and class weights (C, d), not {shapes[0]} and {shapes[1]}")
+        raise ConfigError(
+            f"features and class weights of {loss} must have shapes (B, d) and (C, d), got {shapes[0]} and {shapes[1]}"
+        )
     if shapes[2] != shapes[0][:1] or not shapes[2][0]:
-        raise ConfigError(f"{loss} takes one label per feature, not labels {shapes[2]} for features {shapes[0]}")
+        raise ConfigError(
+            f"labels of {loss} must have one entry per feature, got shape {shapes[2]} for features {shapes[0]}"
+        )
     _check_integers(loss, labels)
     if len(weight) < least_classes:
         raise ConfigError(
-            f"{loss} over {len(weight)} class is constant, whatever the features are: use {least_classes} "
-            "classes or more, or a loss that needs no rival class (sphereface2, uniface)"
+            f"{loss} must have at least {least_classes} classes, got {len(weight)}: with one class it is constant; add "
+            "classes, or use a loss on single pairs (sphereface2, uniface)"
         )
 
 
 def check_cosines(loss: str, cosine: Tensor, labels: Tensor) -> None:
-    """Shapes and types of the inputs of `logits`."""
+    """Check shapes and types of the inputs of `logits`."""
     if cosine.dim() != 2 or tuple(labels.shape) != tuple(cosine.shape[:1]) or not len(labels):
         shapes = f"{tuple(cosine.shape)} and {tuple(labels.shape)}"
-        raise ConfigError(f"{loss} takes cosines (B, C) and labels (B,), not {shapes}")
+        raise ConfigError(f"cosines and labels of {loss} must have shapes (B, C) and (B,), got {shapes}")
     _check_integers(loss, labels)
 
 
 def _check_integers(loss: str, labels: Tensor) -> None:
     if labels.dtype not in INTEGERS:
-        raise ConfigError(f"{loss} takes integer labels, not {labels.dtype}: pass labels.long()")
+        raise ConfigError(f"labels of {loss} must be integers, got {labels.dtype}: pass labels.long()")
 
 
 def check_range(loss: str, labels: Tensor, classes: int, least: int = 0) -> None:
-    """Every label names one of the classes, or `least`."""
+    """Check that every label is a class index, or `least`."""
     low, high = int(labels.min()), int(labels.max())
     if low < least or high >= classes:
         wrong = low if low < least else high
-        raise ConfigError(f"label {wrong} has no class weight: {loss} got {classes} classes, 0 to {classes - 1}")
+        raise ConfigError(
+            f"labels of {loss} must be between {least} and {classes - 1} ({classes} classes), got {wrong}"
+        )
 
 
 def check_finite(loss: str, losses: Tensor, features: Tensor, weight: Tensor) -> None:
-    """A loss that is not finite, and whose fault that is."""
+    """Raise an error that names the cause if a loss is not finite."""
     if torch.isfinite(losses).all():
         return
-    culprit = "the loss itself is"
-    for who, tensor in (("the features are", features), ("the class weights are", weight)):
+    cause = "loss"
+    for name, tensor in (("features", features), ("class weights", weight)):
         if not torch.isfinite(tensor).all():
-            culprit = who
+            cause = name
             break
     raise FedraError(
-        f"{loss}: {culprit} not finite, so training has diverged: lower the learning rate or the scale, "
-        "or clip the gradients"
+        f"{cause} of {loss} must be finite, got inf or NaN, so training has diverged: lower the learning rate or the "
+        "scale, or clip the gradients"
     )

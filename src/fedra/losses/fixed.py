@@ -32,6 +32,15 @@ class Softmax(AngularLoss):
     """Plain softmax cross-entropy on inner products, without a bias.
 
     logit_j = W_j . x
+
+    Args:
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> Softmax()(features, weight, labels).shape
+        torch.Size([])
     """
 
     def compare(self, features: Tensor, weight: Tensor) -> Tensor:
@@ -41,9 +50,19 @@ class Softmax(AngularLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class NormalizedSoftmax(ScaledLoss):
-    """Softmax on cosines, no margin (NormFace, Wang et al. 2017, arXiv:1704.06369).
+    """Softmax on cosines without a margin (NormFace, Wang et al. 2017, arXiv:1704.06369).
 
     logit_j = s cos t_j
+
+    Args:
+        scale: Scale s of the logits.
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> NormalizedSoftmax(scale=16.0)(features, weight, labels).shape
+        torch.Size([])
     """
 
 
@@ -52,12 +71,23 @@ class CosFace(ScaledLoss):
     """Additive cosine margin (Wang et al. 2018, arXiv:1801.09414; AM-softmax, arXiv:1801.05599).
 
     logit_y = s (cos t_y - m)
+
+    Args:
+        margin: Margin m on the cosine; 0 is NormalizedSoftmax.
+        scale: Scale s of the logits.
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> CosFace(scale=64.0, margin=0.4)(features, weight, labels).shape
+        torch.Size([])
     """
 
     margin: NonNegative = 0.35
 
-    def true_class(self, seen: Cosines) -> Tensor:
-        return seen.true - self.margin
+    def true_class(self, batch: Cosines) -> Tensor:
+        return batch.true - self.margin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,48 +95,91 @@ class ArcFace(ShiftedLoss):
     """Additive angular margin (Deng et al. 2019, arXiv:1801.07698).
 
     logit_y = s cos(t_y + m)
+
+    Args:
+        margin: Margin m on the angle, in radians; 0 is NormalizedSoftmax.
+        overflow: What replaces the cosine where angle plus margin passes 180 degrees and would rise again: "thmm" a
+            decreasing continuation, "easy" no margin above 90 degrees, "clamp" the constant -1, "none" nothing.
+        grad_mode: "exact" differentiates the margin function. "straight-through" uses its value with the gradient of
+            the plain cosine, as several public implementations do.
+        scale: Scale s of the logits.
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> ArcFace(scale=64.0, margin=0.5)(features, weight, labels).shape
+        torch.Size([])
     """
 
     margin: AngularMargin = 0.5
 
-    def curve(self, seen: Cosines) -> Tensor:
-        return self.shift(seen, self.margin)
+    def curve(self, batch: Cosines) -> Tensor:
+        return self.shift(batch, self.margin)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SphereFaceR(CurvedLoss):
-    """Multiplicative angular margin on unit features, any real m (Liu et al. 2022, arXiv:2109.05565).
+    """Multiplicative angular margin on unit features, for any real m (Liu et al. 2022, arXiv:2109.05565).
 
     logit_y = s psi(m t_y),  psi(a) = (-1)^k cos a - 2k,  k = floor(a / pi)
 
-    The authors detach the margin's gradient, hence the default `grad_mode`.
+    Args:
+        scale: Scale s of the logits.
+        margin: Factor m of the angle; 1 is NormalizedSoftmax.
+        grad_mode: "straight-through" (the default, as the authors do) uses the value of psi with the gradient of the
+            plain cosine; "exact" differentiates psi.
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> SphereFaceR(margin=1.5)(features, weight, labels).shape
+        torch.Size([])
     """
 
     scale: Positive = 30.0
     margin: Multiplier = 1.7
     grad_mode: GradMode = "straight-through"
 
-    def curve(self, seen: Cosines) -> Tensor:
-        return unfold(self.margin * angle(seen.true))
+    def curve(self, batch: Cosines) -> Tensor:
+        return unfold(self.margin * angle(batch.true))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combined(ShiftedLoss):
-    """All three margins at once (Deng et al. 2019, arXiv:1801.07698).
+    """The multiplicative, the angular and the cosine margin together (Deng et al. 2019, arXiv:1801.07698).
 
     logit_y = s (cos(m1 t_y + m2) - m3)
 
-    (1, 0, 0) is NormalizedSoftmax, (1, m, 0) ArcFace, (1, 0, m) CosFace. Beyond 180 degrees `overflow="thmm"`
-    is ArcFace's rule for m1 = 1 and SphereFace's psi for any other m1, where th/mm would not be monotone.
+    (1, 0, 0) is NormalizedSoftmax, (1, m, 0) ArcFace, (1, 0, m) CosFace. Beyond 180 degrees `overflow="thmm"` is
+    ArcFace's rule for m1 = 1 and SphereFace's psi for any other m1, where ArcFace's would not be monotone.
+
+    Args:
+        m1: Factor of the angle.
+        m2: Margin on the angle, in radians.
+        m3: Margin on the cosine.
+        overflow: What replaces the cosine where angle plus margin passes 180 degrees and would rise again: "thmm" a
+            decreasing continuation, "easy" no margin above 90 degrees, "clamp" the constant -1, "none" nothing.
+        grad_mode: "exact" differentiates the margin function. "straight-through" uses its value with the gradient of
+            the plain cosine, as several public implementations do.
+        scale: Scale s of the logits.
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> Combined(m1=1.0, m2=0.3, m3=0.2)(features, weight, labels).shape
+        torch.Size([])
     """
 
     m1: Positive = 1.0
     m2: AngularMargin = 0.3
     m3: NonNegative = 0.2
 
-    def curve(self, seen: Cosines) -> Tensor:
-        bent = self.shift(seen, self.m2) if self.m1 == 1 else self._stretch(seen.true)
-        return bent - self.m3
+    def curve(self, batch: Cosines) -> Tensor:
+        shifted = self.shift(batch, self.m2) if self.m1 == 1 else self._stretch(batch.true)
+        return shifted - self.m3
 
     def _stretch(self, cosine: Tensor) -> Tensor:
         stretched = self.m1 * angle(cosine) + self.m2

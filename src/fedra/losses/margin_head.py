@@ -1,4 +1,4 @@
-"""A margin loss with the class weights it needs, as one module for any training loop."""
+"""A margin loss with its class weights, as one module for any training loop."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from fedra.losses.angular_loss import AngularLoss, Cosines
 from fedra.losses.stateful import Stateful
 
 SPREAD = 0.01
-"""Standard deviation of the class weights at the start. Cosines do not depend on it; the first steps' angles do."""
+"""Initial standard deviation of the class weights. Cosines do not depend on it; the angle of the first steps does."""
 
 
 class MarginHead(nn.Module):
     """The last layer of a recognition network: class weights, and a margin loss between them and the features.
 
-    The class weights `weight` (classes, features) start at normal random numbers of standard deviation 0.01 and mean 0,
-    so the classes begin in random directions. The running state of a loss that has one (CurricularFace, AdaFace, ...)
-    is kept in buffers: in training mode every call advances it, after `eval()` it stays as it is. Parameters that a
-    loss trains itself (a bias, margins per class) are parameters of the module.
+    The class weights `weight` (classes, features) start at normal random numbers with mean 0 and standard deviation
+    0.01, so the classes start in random directions. The running state of a loss (CurricularFace, AdaFace, ...) is
+    stored in buffers: every call in training mode updates it, after `eval()` it does not change. Parameters that a loss
+    trains itself (a bias, margins per class) are parameters of the module.
 
     Args:
         loss: A margin loss, such as `fedra.losses.ArcFace(scale=64, margin=0.5)`.
-        classes: How many classes there are; labels are 0 to classes - 1.
-        features: The length of the feature vectors.
-        generator: Draws the initial class weights; torch's default generator if None.
-        device: Where the class weights are.
-        dtype: Their type; losses are computed in float32 or wider whatever it is.
+        classes: Number of classes; labels are 0 to classes - 1.
+        features: Length of the feature vectors.
+        generator: Draws the initial class weights; None (the default) is torch's default generator.
+        device: Device of the class weights; None (the default) is the CPU.
+        dtype: Type of the class weights; None (the default) is torch's default. Losses are computed in float32 or
+            wider.
 
     Example:
-        ```python
-        net, head = Backbone(512), fedra.losses.MarginHead(fedra.losses.ArcFace(), classes=10_000, features=512)
-        optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
-        loss = head(net(images), labels)
-        loss.backward()
-        predicted = head.logits(net(images)).argmax(dim=1)
-        ```
+        >>> from fedra.losses import ArcFace
+        >>> net = nn.Linear(16, 32)
+        >>> head = MarginHead(ArcFace(), classes=10, features=32)
+        >>> optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+        >>> images, labels = torch.randn(8, 16), torch.arange(8)
+        >>> head(net(images), labels).backward()
+        >>> head.logits(net(images)).argmax(dim=1).shape
+        torch.Size([8])
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class MarginHead(nn.Module):
             raise ConfigError(f"loss must be a margin loss such as fedra.losses.ArcFace(), got {loss!r}")
         if classes < loss.least_classes or features < 1:
             raise ConfigError(
-                f"{type(loss).__name__} needs at least {loss.least_classes} classes and 1 feature, got classes = "
-                f"{classes} and features = {features}"
+                f"classes must be at least {loss.least_classes} and features at least 1 for {type(loss).__name__}, got "
+                f"{classes} and {features}"
             )
-        start = SPREAD * torch.randn(classes, features, generator=generator)  # on the CPU: the same on every device
+        # Drawn on the CPU: the same on every device.
+        start = SPREAD * torch.randn(classes, features, generator=generator)
         self.weight = nn.Parameter(start.to(device, dtype))
         self.margin = Stateful(loss, self.weight)
 
@@ -68,12 +71,12 @@ class MarginHead(nn.Module):
         return self.margin.loss
 
     def forward(self, features: Tensor, labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The mean loss of a batch.
+        """Return the mean loss of a batch.
 
         Args:
-            features: (B, features), of any length: the loss decides whether lengths matter.
-            labels: (B,), whole numbers.
-            generator: Draws random margins (ElasticFace); torch's default generator if None.
+            features: (B, features), not normalized: some losses use the norms.
+            labels: (B,), integers.
+            generator: Draws random margins (ElasticFace); None (the default) is torch's default generator.
 
         Returns:
             A scalar to call `backward()` on.
@@ -82,21 +85,21 @@ class MarginHead(nn.Module):
         return loss
 
     def logits(self, features: Tensor) -> Tensor:
-        """The scores (B, classes) to predict by: the loss's scale times the cosine, without a margin.
+        """Return the scores to predict with: the loss's scale times the cosine, without a margin.
 
         Args:
             features: (B, features).
 
         Returns:
-            Scores whose largest is the predicted class; a softmax makes probabilities of them.
+            Scores (B, classes); the largest is the predicted class, and their softmax gives probabilities.
         """
         rows = features.to(working_dtype(features, self.weight))
         norms = torch.linalg.vector_norm(rows, dim=1)
-        nobody = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+        unused_labels = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
         learned = dict(self.margin.learned.items())
         values = self.loss.compare(features, self.weight)
-        seen = Cosines(values, nobody, rows, norms, self.margin.state, learned)
-        return self.loss.scaling(seen) * seen.values
+        batch = Cosines(values, unused_labels, rows, norms, self.margin.state, learned)
+        return self.loss.scaling(batch) * batch.values
 
     def extra_repr(self) -> str:
         classes, features = self.weight.shape

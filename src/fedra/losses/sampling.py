@@ -1,4 +1,4 @@
-"""PartialFC: a few classes out of very many, so that a step touches only their weights."""
+"""PartialFC: a sample of very many classes, so a step uses only their weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,19 @@ from fedra.errors import ConfigError
 
 
 class ClassSample(NamedTuple):
-    """`classes` in ascending order, the batch's labels among them, and the chance of an absent class.
+    """The result of `PartialFC`.
 
     Divide a sum over the sampled negatives by `inclusion` and its expectation is the sum over all negatives.
+
+    Args:
+        classes: The sampled class indices, ascending.
+        labels: The batch's labels as indices into `classes`.
+        inclusion: Probability that a class that is not in the batch was sampled.
+
+    Example:
+        >>> sample = PartialFC(rate=0.5)(torch.tensor([3, 7]), classes=10)
+        >>> sample.classes[sample.labels]
+        tensor([3, 7])
     """
 
     classes: Tensor
@@ -24,27 +34,45 @@ class ClassSample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PartialFC:
-    """The batch's classes and random others, `rate` of all together (An et al. 2022, arXiv:2203.15565).
+    """Samples the batch's classes and random others, for heads with many classes (An et al. 2022, arXiv:2203.15565).
 
-    sample = PartialFC(rate=0.1)(labels, classes=len(weight))
-    loss(features, weight[sample.classes], sample.labels)
+    Args:
+        rate: Share of all classes in the sample, the batch's included.
+
+    Example:
+        >>> from fedra.losses import ArcFace
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(100, 16), torch.arange(8)
+        >>> sample = PartialFC(rate=0.1)(labels, classes=len(weight))
+        >>> ArcFace()(features, weight[sample.classes], sample.labels).shape
+        torch.Size([])
     """
 
     rate: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
-            raise ConfigError(f"PartialFC cannot take rate={self.rate!r}: a share of the classes lies in (0, 1]")
+            raise ConfigError(f"rate of PartialFC must be above 0 and at most 1, got {self.rate!r}")
 
     def __call__(self, labels: Tensor, *, classes: int, generator: torch.Generator | None = None) -> ClassSample:
-        """Draw without replacement; `generator` None is torch's default generator."""
+        """Draw classes without replacement.
+
+        Args:
+            labels: The batch's labels (B,).
+            classes: Number of all classes.
+            generator: The generator; None (the default) is torch's default generator.
+
+        Returns:
+            The sampled classes, and the batch's labels among them.
+        """
         present = torch.unique(labels)
         if len(present) and not 0 <= int(present[0]) <= int(present[-1]) < classes:
-            raise ConfigError(f"PartialFC got labels {present[0]} to {present[-1]} for {classes} classes")
+            raise ConfigError(
+                f"labels must be between 0 and {classes - 1} ({classes} classes), got {present[0]} to {present[-1]}"
+            )
         budget = max(int(self.rate * classes), len(present))
-        chances = torch.rand(classes, generator=generator, device=generator.device if generator else None)
-        chances = chances.to(labels.device).index_fill(0, present.long(), 2.0)
-        chosen = chances.topk(budget).indices.sort().values
+        scores = torch.rand(classes, generator=generator, device=generator.device if generator else None)
+        scores = scores.to(labels.device).index_fill(0, present.long(), 2.0)  # above any random score
+        chosen = scores.topk(budget).indices.sort().values
         absent = classes - len(present)
         inclusion = (budget - len(present)) / absent if absent else 1.0
         return ClassSample(chosen, torch.searchsorted(chosen, labels.long()), inclusion)

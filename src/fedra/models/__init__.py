@@ -1,7 +1,7 @@
-"""Recognition models: every one is a `body` that makes features and a `head` that makes logits.
+"""Recognition models: every model has a `body` that computes features and a `head` that computes logits.
 
-`build("resnet18", (3, 32, 32), 10)` makes one by its name, `named_head` splits a network of your own, and `register`
-gives a function of your own a name.
+`build("resnet18", (3, 32, 32), 10)` builds one by name, `named_head` splits your own network, and `register` gives your
+own function a name.
 """
 
 from fedra.models import (  # noqa: F401  (each registers its models)

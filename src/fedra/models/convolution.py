@@ -1,4 +1,4 @@
-"""The unit that mobile face networks repeat: a convolution without bias, its normalization, its activation."""
+"""The unit of mobile face networks: a convolution without bias, its normalization and its activation."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def convolution(
     groups: int = 1,
     activation: Activation = "prelu",
 ) -> nn.Sequential:
-    """`conv`, `norm` and, unless it is linear, `activation`.
+    """Return `conv`, `norm` and, unless it is "none", `activation`.
 
-    A square kernel is padded so that stride 1 keeps the side and stride 2 halves it, rounded up; a kernel (H, W) is
-    not padded, so that it turns a map of its own size into one value.
+    A square kernel is padded, so stride 1 keeps the size and stride 2 halves it, rounded up; a kernel (H, W) is not
+    padded, so it reduces a map of its own size to one value.
     """
     padding = kernel // 2 if isinstance(kernel, int) else 0
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     layers["conv"] = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, groups=groups, bias=False)
     layers["norm"] = normalizer.maps(channels_out)
     if activation == "prelu":
-        layers["activation"] = nn.PReLU(channels_out)  # one slope per channel (He et al. 2015)
+        layers["activation"] = nn.PReLU(channels_out)  # one weight per channel (He et al. 2015)
     elif activation == "relu":
         layers["activation"] = nn.ReLU()
     return nn.Sequential(layers)
 
 
-def scaled(channels: float, width: float = 1.0) -> int:
-    """`channels` times `width`, rounded to a multiple of 4 that loses no more than a tenth, at least 4."""
-    wanted = channels * width
-    rounded = max(4, int(wanted + 2) // 4 * 4)
-    return rounded if rounded >= 0.9 * wanted else rounded + 4
+def scale_channels(channels: float, width: float = 1.0) -> int:
+    """Return `channels` times `width`, rounded to a multiple of 4 of at least 4 and at least 90 % of the product."""
+    exact = channels * width
+    rounded = max(4, int(exact + 2) // 4 * 4)
+    return rounded if rounded >= 0.9 * exact else rounded + 4
 
 
-def halved(height: int, width: int, times: int) -> tuple[int, int]:
-    """The sides of a map after that many convolutions of stride 2."""
+def size_after_halving(height: int, width: int, times: int) -> tuple[int, int]:
+    """Return the size of a map after that many convolutions of stride 2."""
     return -(-height // 2**times), -(-width // 2**times)

@@ -1,4 +1,4 @@
-"""From images to embeddings: a trained body with its pre-processing, in batches, on any device."""
+"""Embedding images: a trained body with its preprocessing, in batches, on any device."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ Flip = Literal["none", "sum", "concatenate"]
 
 
 def read_flip(word: str) -> Flip:
-    """A way to add mirror images, by its name."""
+    """Return the flip mode with this name, or raise an error."""
     known: tuple[Flip, ...] = get_args(Flip)
     if word not in known:
-        raise ConfigError(f"flip cannot be '{word}': {nearest(word, known)}")
+        raise ConfigError(f"flip must be a known mode, got '{word}': {nearest(word, known)}")
     return next(flip for flip in known if flip == word)
 
 
 class Embedder:
-    """`embedder(images)`: uint8 images (N, C, H, W) or (N, H, W, C) to features (N, d), one row per image.
+    """Computes embeddings: uint8 images (N, C, H, W) or (N, H, W, C) to features (N, d).
 
-    Features are not scaled to unit length: their norm tells of the image's quality.
+    Features are not normalized: their norm is a measure of image quality.
 
     Args:
-        module: A model with a `body`, any other module from images to embeddings, or any such function.
-        prepare: Makes floats of uint8 images as in training, such as `Transform(mean, std).prepare`.
-        shape: What the body reads, (C, H, W).
-        fit: What happens to images of another size: "refuse", "crop" about their center, or "resize".
-        flip: Adds the mirrored image: "sum" adds the features, as InsightFace does, "concatenate" puts them side by
-            side.
-        batch: Images at once.
-        device: Where the body runs.
+        module: A model with a `body`, any other module from images to embeddings, or a function that does the same.
+        prepare: Converts uint8 images to the floats that the model was trained on, such as `Transform(mean,
+            std).prepare`.
+        shape: Shape (C, H, W) of the model's input.
+        fit: What to do with images of another size: "refuse" raises an error, "crop" takes the center, "resize" scales.
+        flip: How to add the mirrored image: "none", "sum" adds both features, as InsightFace does, "concatenate" puts
+            them side by side.
+        batch: Number of images per batch.
+        device: Device to run on; None (the default) is the module's own.
 
     Example:
         >>> import torch
@@ -64,23 +65,31 @@ class Embedder:
     ) -> None:
         for option, given, known in (("fit", fit, get_args(Fit)), ("flip", flip, get_args(Flip))):
             if given not in known:
-                raise ConfigError(f"the embedder cannot use {option} = {given!r}: {nearest(str(given), known)}")
+                raise ConfigError(f"{option} must be a known mode, got {given!r}: {nearest(str(given), known)}")
         self._prepare = prepare
         if len(shape) != 3:
-            raise ConfigError(f"an embedder reads images, and this model reads examples of shape {shape}")
-        self._body, self.device = _body_of(module, device)
+            raise ConfigError(f"the model of an embedder must read images (C, H, W), got examples of shape {shape}")
+        self._body, self.device = _resolve_body(module, device)
         if batch < 1:
-            raise ConfigError(f"an embedder cannot take {batch} images at once: give a batch of 1 or more")
+            raise ConfigError(f"batch of an embedder must be at least 1, got {batch}")
         self.shape = shape
         self.fit: Fit = fit
         self.flip: Flip = flip
         self.batch = batch
 
     def __call__(self, images: Tensor | np.ndarray, done: Callable[[int], None] | None = None) -> Tensor:
-        """The features of all images, float32 on the CPU; `done` is told how many more are done after each batch."""
+        """Return the features of all images.
+
+        Args:
+            images: uint8 images (N, C, H, W) or (N, H, W, C).
+            done: Called after each batch with the number of its images; None (the default) reports nothing.
+
+        Returns:
+            Features (N, d), float32 on the CPU.
+        """
         found = []
         for part in self._batches(torch.as_tensor(images)):
-            found.append(self._features(part))
+            found.append(self._embed(part))
             if done is not None:
                 done(len(part))
         return torch.cat(found).float().cpu()
@@ -88,14 +97,14 @@ class Embedder:
     def _batches(self, images: Tensor) -> Iterator[Tensor]:
         ready = self._channels_first(images)
         if not len(ready):
-            raise ConfigError("there are no images to embed: give at least one")
+            raise ConfigError("images must have at least one image, got none")
         yield from (ready[start : start + self.batch] for start in range(0, len(ready), self.batch))
 
     @torch.no_grad()
-    def _features(self, images: Tensor) -> Tensor:
-        return self._mirrored(self._prepare(self._fitted(images.to(self.device, non_blocking=True))))
+    def _embed(self, images: Tensor) -> Tensor:
+        return self._embed_flipped(self._prepare(self._fit_size(images.to(self.device, non_blocking=True))))
 
-    def _mirrored(self, prepared: Tensor) -> Tensor:
+    def _embed_flipped(self, prepared: Tensor) -> Tensor:
         straight = self._forward(prepared)
         if self.flip == "none":
             return straight
@@ -104,10 +113,18 @@ class Embedder:
 
     @torch.no_grad()
     def of_prepared(self, inputs: Tensor, done: Callable[[int], None] | None = None) -> Tensor:
-        """The features of inputs that are what the body reads already, float32 on the CPU."""
+        """Return the features of inputs that need no preparation.
+
+        Args:
+            inputs: What the body reads (N, C, H, W).
+            done: Called after each batch with the number of its images; None (the default) reports nothing.
+
+        Returns:
+            Features (N, d), float32 on the CPU.
+        """
         found = []
         for start in range(0, len(inputs), self.batch):
-            found.append(self._mirrored(inputs[start : start + self.batch].to(self.device)).float().cpu())
+            found.append(self._embed_flipped(inputs[start : start + self.batch].to(self.device)).float().cpu())
             if done is not None:
                 done(len(found[-1]))
         return torch.cat(found)
@@ -117,7 +134,7 @@ class Embedder:
         if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(prepared):
             given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ConfigError(
-                f"the model must return one embedding for each of {len(prepared)} images, a tensor (N, d), got {given}"
+                f"the model must return a tensor (N, d) with one embedding per image, N = {len(prepared)}, got {given}"
             )
         return features.flatten(1)
 
@@ -125,18 +142,18 @@ class Embedder:
         channels = self.shape[0]
         if images.dtype != torch.uint8 or images.dim() != 4:
             raise ConfigError(
-                f"the embedder was given {images.dtype} of shape {tuple(images.shape)}: give uint8 images "
-                "(N, C, H, W) or (N, H, W, C)"
+                f"images must be uint8 of shape (N, C, H, W) or (N, H, W, C), got {images.dtype} of shape "
+                f"{tuple(images.shape)}"
             )
         if images.shape[1] == channels:
             return images
         if images.shape[3] == channels:
             return images.permute(0, 3, 1, 2)
         raise ConfigError(
-            f"the embedder was given images of shape {tuple(images.shape[1:])}: the model reads {channels} channels"
+            f"images must have {channels} channels (the model's input), got images of shape {tuple(images.shape[1:])}"
         )
 
-    def _fitted(self, images: Tensor) -> Tensor:
+    def _fit_size(self, images: Tensor) -> Tensor:
         size, wanted = tuple(images.shape[2:]), tuple(self.shape[1:])
         if size == wanted:
             return images
@@ -146,18 +163,18 @@ class Embedder:
         top, left = ((side - target) // 2 for side, target in zip(size, wanted, strict=True))
         if self.fit == "refuse" or min(top, left) < 0:
             raise ConfigError(
-                f"the model reads images of {wanted[0]}x{wanted[1]}, not {size[0]}x{size[1]}: align them to that size, "
-                "or let the embedder fit them (fit = 'resize', or 'crop' for larger ones)"
+                f"images must be {wanted[0]}x{wanted[1]} (the model's input), got {size[0]}x{size[1]}: align them to "
+                "that size, or set fit = 'resize', or 'crop' for larger ones"
             )
         return images[:, :, top : top + wanted[0], left : left + wanted[1]]
 
 
-def _body_of(
+def _resolve_body(
     module: nn.Module | Callable[[Tensor], Tensor], device: torch.device | str | None
 ) -> tuple[Callable[[Tensor], Tensor], torch.device]:
-    """From prepared inputs to features, and where: the `body` of a model that has one, else the module itself.
+    """Return the function from prepared inputs to features, and its device: a model's `body`, else the module itself.
 
-    A module is copied, so neither its mode nor its place changes; a function is called as it is.
+    A module is copied, so neither its mode nor its device changes; a function is called as it is.
     """
     if not isinstance(module, nn.Module):
         if not callable(module):
@@ -167,8 +184,8 @@ def _body_of(
     where = torch.device(device) if device is not None else torch.device("cpu") if first is None else first.device
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and not m.track_running_stats for m in module.modules()):
         raise ConfigError(
-            "the model normalizes by the batch's own statistics, so that an image's embedding would depend on its "
-            "neighbors: train it with norm = 'running' or 'group'"
+            "the model of an embedder must not normalize by batch statistics, which make an image's embedding depend "
+            "on the other images of the batch: train it with norm = 'running' or 'group'"
         )
     if keeps_contract(module):
         model = Model(module, where)

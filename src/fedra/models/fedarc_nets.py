@@ -1,7 +1,7 @@
-"""The two networks of FedArc: a trunk, a bias-free 512-d embedding, a linear head.
+"""The two networks of FedArc: a trunk, a 512-dimensional embedding without bias, a linear head.
 
-FedArc's own class vectors (classes x 512) belong to its algorithm, not to the network: the counts in
-print, 326.5k and 11.81M, include them.
+FedArc's class vectors (classes x 512) belong to its algorithm, not to the network; the published counts, 326.5k and
+11.81M, include them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 from fedra.models.normalization import Norm, Normalizer
 from fedra.models.recognition_model import RecognitionModel
 from fedra.models.resnet import residual_trunk
-from fedra.models.stem import front, initialize_convolutions
+from fedra.models.stem import initialize_convolutions, input_layers
 from fedra.models.zoo import MODELS
 
 EMBEDDING = 512
@@ -24,12 +24,18 @@ EMBEDDING = 512
 def fedarc_cnn(
     shape: tuple[int, ...], classes: int, *, activation: Literal["none", "relu"] = "none"
 ) -> RecognitionModel:
-    """FedArc's MNIST network: two unpadded 5x5 convolutions and the embedding; 321,418 weights.
+    """FedArc's MNIST network: two unpadded 5x5 convolutions and an embedding; 321,418 weights.
 
-    The published network has no activation, max-pooling is its only non-linearity; activation="relu"
-    puts one at each pooling and leaves the embedding linear.
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        activation: "none" (the default) as published, where max-pooling is the only non-linearity; "relu" adds one at
+            each pooling and keeps the embedding linear.
+
+    Returns:
+        The model, with a `body` and a `head`.
     """
-    layers, (channels, height, width) = front("fedarc-cnn", shape, smallest=16)
+    layers, (channels, height, width) = input_layers("fedarc-cnn", shape, smallest=16)
     body = nn.Sequential(
         *layers,
         *_convolution_and_pool(channels, 32, activation),
@@ -42,13 +48,13 @@ def fedarc_cnn(
 
 
 def _convolution_and_pool(channels_in: int, channels_out: int, activation: str) -> list[nn.Module]:
-    # After the pooling a ReLU is the same, gradient and all, on a quarter of the numbers.
+    # ReLU after the pooling has the same values and gradients, on a quarter of the entries.
     after = [nn.ReLU()] if activation == "relu" else []
     return [nn.Conv2d(channels_in, channels_out, 5), nn.MaxPool2d(2), *after]
 
 
 def _side(side: int) -> int:
-    """The side of a map after an unpadded 5x5 convolution and a 2x2 pooling."""
+    """Return the side of a map after an unpadded 5x5 convolution and a 2x2 pooling."""
     return (side - 4) // 2
 
 
@@ -63,10 +69,20 @@ def fedarc_resnet18(
 ) -> RecognitionModel:
     """FedArc's CIFAR-100 network: ResNet-18 with the 7x7 stem and an embedding; 11,754,148 weights.
 
-    The official code starts from ImageNet weights; here every weight is drawn (He et al. 2015).
-    `norm`, `groups` and `width` are as in resnet18.
+    The authors' code starts from ImageNet weights; here all weights are random (He et al. 2015).
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        norm: Normalization layers: "running" is BatchNorm with running statistics, "batch" uses batch statistics in
+            evaluation too, "fixed" keeps the initial statistics of a pre-trained network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+        width: Channels of the first stage.
+
+    Returns:
+        The model, with a `body` and a `head`.
     """
-    layers, (channels, _, _) = front("fedarc-resnet18", shape, smallest=8)
+    layers, (channels, _, _) = input_layers("fedarc-resnet18", shape, smallest=8)
     normalizer = Normalizer(norm, groups)
     trunk = nn.Sequential(
         *layers,

@@ -1,4 +1,4 @@
-"""The head of a module that does not name one: the last layer it calls."""
+"""Finding the head of a module that does not name one: the last layer it calls."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class HeadAlone(RecognitionModel):
         super().__init__(nn.Identity(), module)
 
     def unwrap(self) -> nn.Module:
-        """The user's own layer."""
+        """Return the user's own layer."""
         return self.head
 
 
 def split_at_head(module: nn.Module, example: Tensor) -> nn.Module:
-    """`module` as a body and a head: as it is where it has both, else split at the last layer that it calls.
+    """Return `module` as a body and a head: unchanged if it has both, else split at the last layer that it calls.
 
     Args:
         module: Any module from a batch of inputs to logits (batch, classes).
         example: A batch of inputs.
 
     Returns:
-        A module with `body` and `head`; the given one, or a copy.
+        A module with `body` and `head`: the given one, or a copy.
 
     Example:
         >>> split_at_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.zeros(1, 4)).name
@@ -48,17 +48,17 @@ def split_at_head(module: nn.Module, example: Tensor) -> nn.Module:
 
 
 def find_head(module: nn.Module, example: Tensor) -> str:
-    """The dotted name of the layer whose output is the module's output."""
+    """Return the dotted name of the layer whose output is the module's output."""
     whole, outputs = deepcopy(module).eval(), dict[str, object]()
 
-    def keep(name: str) -> None:
+    def record_output(name: str) -> None:
         layers[name].register_forward_hook(lambda _, __, output: outputs.__setitem__(name, output))
 
     layers = {
         name: layer for name, layer in whole.named_modules() if name and any(True for _ in layer.parameters(False))
     }
     for name in layers:
-        keep(name)
+        record_output(name)
     kind = type(module).__name__
     try:
         with torch.no_grad(), scoped_seed(0):
@@ -66,19 +66,19 @@ def find_head(module: nn.Module, example: Tensor) -> str:
     except Exception as error:  # the user's forward may raise anything
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"the model {kind} must read the clients' inputs, and cannot read {example.dtype} of shape "
-            f"{tuple(example.shape)} ({reason})"
+            f"the model {kind} must run on the clients' inputs, {example.dtype} of shape {tuple(example.shape)}, got "
+            f"an error ({reason})"
         ) from error
     found = [name for name, output in outputs.items() if output is final]
     if not found:
         raise ConfigError(
-            f"the model {kind} must end with a layer that has weights, and its output is not that of one layer: name "
-            "the layer that makes the logits with fedra.models.named_head(module, 'fc'), or by model.head in a "
+            f"the model {kind} must end with a layer that has weights, got an output that is not that of one layer: "
+            "name the layer that computes the logits with fedra.models.named_head(module, 'fc'), or by model.head in a "
             "configuration"
         )
     return found[-1]
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The user's own network, where `module` is a view of one as a body and a head; else `module` itself."""
+    """Return the user's own network if `module` is a view of one as a body and a head; else `module` itself."""
     return module.unwrap() if isinstance(module, NamedHead | HeadAlone) else module

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.models.convolution import convolution, halved
+from fedra.models.convolution import convolution, size_after_halving
 from fedra.models.normalization import Norm, Normalizer, with_fixed_scale
 from fedra.models.recognition_model import RecognitionModel
-from fedra.models.stem import front
+from fedra.models.stem import input_layers
 from fedra.models.zoo import MODELS
 from fedra.registry import Share
 
@@ -19,7 +19,7 @@ Size = Annotated[int, Field(gt=0)]
 
 
 class ImprovedBlock(nn.Module):
-    """shortcut(x) + norm(conv(prelu(norm(conv(norm(x)))))); the second convolution has the stride."""
+    """Compute shortcut(x) + norm(conv(prelu(norm(conv(norm(x)))))); the second convolution has the stride."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, normalizer: Normalizer) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class ImprovedBlock(nn.Module):
 
 
 def improved_blocks(width: int, counts: tuple[int, ...], normalizer: Normalizer) -> nn.Sequential:
-    """Stages of `counts` blocks, the channels doubling at each, every stage halving the sides."""
+    """Return stages of `counts` blocks; every stage doubles the channels and halves the size."""
     layers, channels = nn.Sequential(), width
     for stage, count in enumerate(counts):
         wider = width * 2**stage
@@ -64,9 +64,9 @@ def _register(name: str, counts: tuple[int, int, int, int], about: str, size: tu
         norm: Norm = "running",
         groups: Size = 2,
     ) -> RecognitionModel:
-        _, (channels, height, across) = front(name, shape, smallest=16)
+        _, (channels, height, image_width) = input_layers(name, shape, smallest=16)
         normalizer = Normalizer(norm, groups)
-        high, wide = halved(height, across, 4)
+        high, wide = size_after_halving(height, image_width, 4)
         body: OrderedDict[str, nn.Module] = OrderedDict(
             stem=convolution(channels, width, 3, normalizer),
             blocks=improved_blocks(width, counts, normalizer),
@@ -77,18 +77,31 @@ def _register(name: str, counts: tuple[int, int, int, int], about: str, size: tu
             body["dropout"] = nn.Dropout(dropout)
         body["embedding"] = nn.Linear(8 * width * high * wide, embedding)
         body["features"] = with_fixed_scale(normalizer.vectors(embedding))
-        return RecognitionModel(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
+        return RecognitionModel(_initialize(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
 
     iresnet.__doc__ = f"""{about}
 
-    The feature is the embedding, after `dropout` (0.4 is usual for CASIA-WebFace) and a last normalization whose scale
-    is fixed to 1: printed counts include that scale, but nothing trains it. `width` is the first stage's, the sides
-    are halved four times. `norm` and `groups` are as in resnet18."""
+    The sides are halved four times. The feature is the embedding after a last normalization whose scale is fixed to 1:
+    published counts include that scale, although it is not trained.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        embedding: Length of the embedding.
+        dropout: Dropout before the embedding; 0.4 is usual for CASIA-WebFace.
+        width: Channels of the first stage.
+        norm: Normalization layers: "running" is BatchNorm with running statistics, "batch" uses batch statistics in
+            evaluation too, "fixed" keeps the initial statistics of a pre-trained network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+
+    Returns:
+        The model, with a `body` and a `head`.
+    """
     MODELS.add(name)(iresnet)
 
 
-def _drawn(body: nn.Sequential) -> nn.Sequential:
-    """Every convolution from N(0, 0.1^2), as ArcFace's code has it."""
+def _initialize(body: nn.Sequential) -> nn.Sequential:
+    """Initialize every convolution from N(0, 0.1^2), as ArcFace's code does."""
     for layer in body.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.normal_(layer.weight, 0.0, 0.1)
@@ -106,4 +119,4 @@ for _depth, _counts, _weights in (
         _counts,
         f"ArcFace's IResNet-{_depth} (Deng et al. 2019): {_weights} weights before the head at 112x112.",
     )
-_register("iresnet-tiny", (1, 1, 1, 1), "IResNet with one block a stage, 16 to 128 channels wide, for CPUs.", (16, 128))
+_register("iresnet-tiny", (1, 1, 1, 1), "IResNet with one block per stage and 16 to 128 channels, for CPUs.", (16, 128))

@@ -1,6 +1,6 @@
-"""How public checkpoints name the tensors of our bodies.
+"""How public checkpoints name the tensors of fedra's bodies.
 
-A map is told by a tensor that only its layout has. Blocks are numbered through, in the natural order of their
+A layout is recognized by a tensor that only it has. Blocks are numbered consecutively in the natural order of their
 prefixes; then patterns are replaced one after the other.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 WRAPPERS = re.compile(r"^(?:module\.|backbone\.)+")
-"""Prefixes of modules that only hold the network, such as DataParallel's."""
+"""Prefixes of modules that only wrap the network, such as DataParallel."""
 
 
 @dataclass(frozen=True)
 class KeyMap:
-    """The names of one public layout: `mark` tells it, `blocks` is the pattern of a block's prefix."""
+    """The names of one public layout: `mark` identifies it, `blocks` is the pattern of a block's prefix."""
 
     layout: str
     mark: str
@@ -24,32 +24,32 @@ class KeyMap:
     renames: tuple[tuple[str, str], ...]
 
     def names(self, theirs: Iterable[str]) -> dict[str, str]:
-        """Their names, each with ours."""
+        """Return fedra's name for each of their names."""
         keys = list(theirs)
         found = {match[0] for match in (re.match(self.blocks, key) for key in keys) if match}
-        numbers = {prefix: number for number, prefix in enumerate(sorted(found, key=_natural))}
+        numbers = {prefix: number for number, prefix in enumerate(sorted(found, key=_natural_key))}
 
         def numbered(match: re.Match[str]) -> str:
             return f"blocks.{numbers[match[0]]}."
 
-        return {key: f"body.{renamed(re.sub(f'^{self.blocks}', numbered, key), self.renames)}" for key in keys}
+        return {key: f"body.{rename_key(re.sub(f'^{self.blocks}', numbered, key), self.renames)}" for key in keys}
 
 
-def renamed(name: str, renames: Iterable[tuple[str, str]]) -> str:
-    """`name` after every pattern, in order, gave way to its replacement."""
+def rename_key(name: str, renames: Iterable[tuple[str, str]]) -> str:
+    """Return `name` after all replacements, in order."""
     for pattern, replacement in renames:
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def key_map_for(names: Iterable[str]) -> KeyMap | None:
-    """The map of the layout that these names have."""
+    """Return the map of the layout with these names; None if it is not known."""
     known = set(names)
     return next((key_map for key_map in KEY_MAPS if key_map.mark in known), None)
 
 
-def _natural(text: str) -> list[int | str]:
-    """An order in which block 2 comes before block 10; numbers inside a name, as in conv_23 and conv_3, are text."""
+def _natural_key(text: str) -> list[int | str]:
+    """Return a sort key with block 2 before block 10; numbers inside a name, as in conv_23 and conv_3, are text."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(?<=\.)(\d+)(?=\.)", text)]
 
 
@@ -64,8 +64,8 @@ KEY_MAPS = (
         (
             (r"^(blocks\.\d+\.)downsample\.", r"\1shortcut."),
             *(
-                (rf"^(blocks\.\d+\.){name}\.", rf"\1residual.{place}.")
-                for place, name in enumerate(("bn1", "conv1", "bn2", "prelu", "conv2", "bn3"))
+                (rf"^(blocks\.\d+\.){name}\.", rf"\1residual.{index}.")
+                for index, name in enumerate(("bn1", "conv1", "bn2", "prelu", "conv2", "bn3"))
             ),
             (r"^conv1\.", "stem.conv."),
             (r"^bn1\.", "stem.norm."),
@@ -114,8 +114,8 @@ KEY_MAPS = (
         r"blocks\.\d+\.",
         (
             *(
-                (rf"^(blocks\.\d+)\.conv\.{place}\.", rf"\1.{name}.")
-                for place, name in enumerate(
+                (rf"^(blocks\.\d+)\.conv\.{index}\.", rf"\1.{name}.")
+                for index, name in enumerate(
                     f"{part}.{layer}"
                     for part in ("expand", "depthwise", "project")
                     for layer in ("conv", "norm", "activation")
@@ -137,8 +137,8 @@ KEY_MAPS = (
         (
             (r"^layer", "stage"),
             *(
-                (rf"\.{name}\.", f".residual.{place}.")
-                for place, name in enumerate(("conv1", "prelu1", "conv2", "prelu2"))
+                (rf"\.{name}\.", f".residual.{index}.")
+                for index, name in enumerate(("conv1", "prelu1", "conv2", "prelu2"))
             ),
             (r"^fc\.", "embedding."),
         ),

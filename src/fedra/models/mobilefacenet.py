@@ -1,4 +1,4 @@
-"""MobileFaceNet (Chen et al. 2018): inverted bottlenecks, then a depth-wise kernel as large as the last map."""
+"""MobileFaceNet (Chen et al. 2018): inverted bottlenecks, then a depth-wise kernel of the size of the last map."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.models.convolution import Activation, convolution, halved, scaled
+from fedra.models.convolution import Activation, convolution, scale_channels, size_after_halving
 from fedra.models.normalization import Norm, Normalizer
 from fedra.models.recognition_model import RecognitionModel
-from fedra.models.stem import front, initialize_convolutions
+from fedra.models.stem import initialize_convolutions, input_layers
 from fedra.models.zoo import MODELS
 from fedra.registry import Positive
 
 SMALLEST = 16
 DEPTH_WISE_GROUPS = 64
-"""Groups of the large variants' second layer, whatever its width: it is depth-wise at 64 channels only."""
+"""Groups of the second layer in the large variants, at any width: it is depth-wise at 64 channels only."""
 
 Size = Annotated[int, Field(gt=0)]
 
 
 class Stage(NamedTuple):
-    """`repeats` bottlenecks that widen to `hidden` channels inside; the first has the stride."""
+    """A number of bottlenecks with `hidden` channels inside; the first has the stride."""
 
     hidden: int
     channels: int
@@ -31,12 +31,14 @@ class Stage(NamedTuple):
     stride: int
 
     def wider(self, inside: float, outside: float) -> Stage:
-        """The stage with its hidden and its outer channels scaled."""
-        return self._replace(hidden=scaled(self.hidden, inside), channels=scaled(self.channels, outside))
+        """Return the stage with its hidden and its outer channels scaled."""
+        return self._replace(
+            hidden=scale_channels(self.hidden, inside), channels=scale_channels(self.channels, outside)
+        )
 
 
 def stages(second: int = 4, third: int = 6, fourth: int = 2) -> tuple[Stage, ...]:
-    """The paper's table, with the numbers of the bottlenecks that keep the size."""
+    """Return the paper's table, with the given numbers of bottlenecks that keep the size."""
     return (
         Stage(128, 64, 1, 2),
         Stage(128, 64, second, 1),
@@ -48,7 +50,7 @@ def stages(second: int = 4, third: int = 6, fourth: int = 2) -> tuple[Stage, ...
 
 
 class Bottleneck(nn.Module):
-    """project(depthwise(expand(x))), linear at its end, plus x where the shape stays."""
+    """Compute project(depthwise(expand(x))) without a final activation, plus x if the shape is the same."""
 
     def __init__(self, channels_in: int, hidden: int, channels_out: int, stride: int, normalizer: Normalizer) -> None:
         super().__init__()
@@ -63,7 +65,7 @@ class Bottleneck(nn.Module):
 
 
 def bottlenecks(channels: int, plan: tuple[Stage, ...], normalizer: Normalizer) -> nn.Sequential:
-    """The blocks of all stages in a row."""
+    """Return the blocks of all stages in sequence."""
     layers = nn.Sequential()
     for hidden, wider, repeats, first_stride in plan:
         for number in range(repeats):
@@ -81,7 +83,7 @@ def global_depthwise(
     normalizer: Normalizer,
     activation: Activation = "prelu",
 ) -> OrderedDict[str, nn.Module]:
-    """The end of the network: each channel weighs its own map as a whole, then a linear embedding, normalized."""
+    """Return the end of the network: a weighted sum over each channel's map, then a normalized linear embedding."""
     return OrderedDict(
         widen=convolution(channels, last, 1, normalizer, activation=activation),
         global_depthwise=convolution(last, last, size, normalizer, groups=last, activation="none"),
@@ -92,7 +94,7 @@ def global_depthwise(
 
 
 def recognizer(body: OrderedDict[str, nn.Module], embedding: int, classes: int) -> RecognitionModel:
-    """The body with He's weights and a linear head."""
+    """Return the body with He initialization and a linear head."""
     whole = nn.Sequential(body)
     initialize_convolutions(whole)
     return RecognitionModel(whole, nn.Linear(embedding, classes, bias=False))
@@ -110,10 +112,21 @@ def mobilefacenet(
 ) -> RecognitionModel:
     """MobileFaceNet (Chen et al. 2018): 1,003,136 weights before the head at 112x112, 1,200,512 with embedding = 512.
 
-    The feature is the embedding. `width` scales every layer but the embedding; the last depth-wise kernel is as
-    large as the last map, a sixteenth of the image's sides. `norm` and `groups` are as in resnet18.
+    The last depth-wise kernel has the size of the last map, a sixteenth of the image's sides.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        embedding: Length of the embedding, which is the feature.
+        width: Factor of all channel counts but the embedding's.
+        norm: Normalization layers: "running" is BatchNorm with running statistics, "batch" uses batch statistics in
+            evaluation too, "fixed" keeps the initial statistics of a pre-trained network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+
+    Returns:
+        The model, with a `body` and a `head`.
     """
-    _, (channels, height, across) = front("mobilefacenet", shape, smallest=SMALLEST)
+    _, (channels, height, image_width) = input_layers("mobilefacenet", shape, smallest=SMALLEST)
     normalizer = Normalizer(norm, groups)
     plan = tuple(stage.wider(width, width) for stage in stages())
     first = plan[0].channels
@@ -122,8 +135,8 @@ def mobilefacenet(
         depthwise=convolution(first, first, 3, normalizer, groups=first),
         blocks=bottlenecks(first, plan, normalizer),
     )
-    size = halved(height, across, 4)
-    body |= global_depthwise(plan[-1].channels, scaled(512, width), size, embedding, normalizer)
+    size = size_after_halving(height, image_width, 4)
+    body |= global_depthwise(plan[-1].channels, scale_channels(512, width), size, embedding, normalizer)
     return recognizer(body, embedding, classes)
 
 
@@ -131,7 +144,19 @@ def mobilefacenet(
 def mobilefacenet_tiny(
     shape: tuple[int, ...], classes: int, *, embedding: Size = 128, norm: Norm = "running", groups: Size = 2
 ) -> RecognitionModel:
-    """MobileFaceNet at a quarter of its width, for CPUs: 91,232 weights before the head at 112x112."""
+    """MobileFaceNet at a quarter of its width, for CPUs: 91,232 weights before the head at 112x112.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        embedding: Length of the embedding, which is the feature.
+        norm: Normalization layers: "running" is BatchNorm with running statistics, "batch" uses batch statistics in
+            evaluation too, "fixed" keeps the initial statistics of a pre-trained network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+
+    Returns:
+        The model, with a `body` and a `head`.
+    """
     return mobilefacenet(shape, classes, embedding=embedding, width=0.25, norm=norm, groups=groups)
 
 
@@ -148,10 +173,20 @@ def mbf(
 ) -> RecognitionModel:
     """InsightFace's MobileFaceNet, wider between its bottlenecks: 2,059,520 weights before the head at 112x112.
 
-    Outer widths are `scale` times the paper's, hidden ones the paper's own. `blocks` counts the bottlenecks that
-    keep the size; a first count of 1 stands for one grouped convolution. "mbf-large" has more of both.
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        embedding: Length of the embedding, which is the feature.
+        scale: Factor of the outer channel counts of the paper; the hidden ones are the paper's.
+        blocks: Numbers of bottlenecks that keep the size; a first number of 1 stands for one grouped convolution.
+        norm: Normalization layers: "running" is BatchNorm with running statistics, "batch" uses batch statistics in
+            evaluation too, "fixed" keeps the initial statistics of a pre-trained network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+
+    Returns:
+        The model, with a `body` and a `head`.
     """
-    _, (channels, height, across) = front("mbf", shape, smallest=SMALLEST)
+    _, (channels, height, image_width) = input_layers("mbf", shape, smallest=SMALLEST)
     normalizer = Normalizer(norm, groups)
     first, *others = blocks
     plan = tuple(stage.wider(1, scale) for stage in stages(*others))
@@ -162,7 +197,7 @@ def mbf(
     else:
         plan = (Stage(128, outer, first, 1), *plan)
     body["blocks"] = bottlenecks(outer, plan, normalizer)
-    body |= global_depthwise(plan[-1].channels, 512, halved(height, across, 4), embedding, normalizer)
+    body |= global_depthwise(plan[-1].channels, 512, size_after_halving(height, image_width, 4), embedding, normalizer)
     return recognizer(body, embedding, classes)
 
 
@@ -170,5 +205,17 @@ def mbf(
 def mbf_large(
     shape: tuple[int, ...], classes: int, *, embedding: Size = 512, norm: Norm = "running", groups: Size = 2
 ) -> RecognitionModel:
-    """InsightFace's larger MobileFaceNet, four times as wide and twice as deep: 6,314,880 weights before the head."""
+    """InsightFace's larger MobileFaceNet, four times as wide and twice as deep: 6,314,880 weights before the head.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        embedding: Length of the embedding, which is the feature.
+        norm: Normalization layers: "running" is BatchNorm with running statistics, "batch" uses batch statistics in
+            evaluation too, "fixed" keeps the initial statistics of a pre-trained network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+
+    Returns:
+        The model, with a `body` and a `head`.
+    """
     return mbf(shape, classes, embedding=embedding, scale=4, blocks=(2, 8, 12, 4), norm=norm, groups=groups)

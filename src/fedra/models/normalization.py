@@ -1,4 +1,4 @@
-"""How a residual network normalizes: the statistics that federated averaging treats differently."""
+"""Normalization layers, whose statistics federated averaging treats differently."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedra.errors import ConfigError
 Norm = Literal["batch", "running", "fixed", "group"]
 
 
-class _AnyBatch(nn.modules.batchnorm._BatchNorm):
+class _AnySizeBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch normalization that can also train on one value per channel, which has no variance.
 
-    Such a batch is normalized by the running statistics and leaves no trace in them.
+    Such a batch is normalized by the running statistics and does not change them.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -25,43 +25,42 @@ class _AnyBatch(nn.modules.batchnorm._BatchNorm):
             return super().forward(input)
         if self.running_mean is None:
             raise ConfigError(
-                "a batch of one example has no batch statistics: set local.drop_last = true, another local.batch, "
-                "or norm = 'running' or 'group' in [model]"
+                "a batch must have at least 2 examples for batch statistics, got 1: set local.drop_last = true, "
+                "another local.batch, or norm = 'running' or 'group' in [model]"
             )
         return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
 
-class BatchNormMaps(_AnyBatch, nn.BatchNorm2d):
-    """For feature maps (B, channels, H, W)."""
+class BatchNormMaps(_AnySizeBatchNorm, nn.BatchNorm2d):
+    """Layer for feature maps (B, channels, H, W)."""
 
 
-class BatchNormVectors(_AnyBatch, nn.BatchNorm1d):
-    """For feature vectors (B, channels)."""
+class BatchNormVectors(_AnySizeBatchNorm, nn.BatchNorm1d):
+    """Layer for feature vectors (B, channels)."""
 
 
-class _GivenStatistics(nn.modules.batchnorm._BatchNorm):
-    """Batch normalization by the statistics it came with, in training too: they are read and never moved."""
+class _FixedStatistics(nn.modules.batchnorm._BatchNorm):
+    """Batch normalization by its initial statistics, in training too: they never change."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
 
-class FixedBatchNormMaps(_GivenStatistics, nn.BatchNorm2d):
-    """For feature maps (B, channels, H, W)."""
+class FixedBatchNormMaps(_FixedStatistics, nn.BatchNorm2d):
+    """Layer for feature maps (B, channels, H, W)."""
 
 
-class FixedBatchNormVectors(_GivenStatistics, nn.BatchNorm1d):
-    """For feature vectors (B, channels)."""
+class FixedBatchNormVectors(_FixedStatistics, nn.BatchNorm1d):
+    """Layer for feature vectors (B, channels)."""
 
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Makes the normalizing layers of one model.
+    """Builds the normalization layers of one model.
 
-    "batch": statistics of the batch, in training and in evaluation; nothing to average (FedSoL's code).
-    "running": usual BatchNorm, whose running statistics are buffers of the model.
-    "fixed": the same with the statistics it starts with, for a pre-trained network: in a batch of one person's images
-    the mean to be taken off is the person.
+    "batch": statistics of the batch, in training and in evaluation; nothing to average (FedSoL's code). "running": the
+    usual BatchNorm, whose running statistics are buffers of the model. "fixed": BatchNorm with its initial statistics,
+    for a pre-trained network: in a batch of one person's images the batch mean would remove what identifies the person.
     "group": GroupNorm with `groups` groups, independent of the batch (FedDyn's ResNet uses 2).
     """
 
@@ -69,7 +68,7 @@ class Normalizer:
     groups: int
 
     def maps(self, channels: int) -> nn.Module:
-        """The layer for feature maps (B, channels, H, W)."""
+        """Return the layer for feature maps (B, channels, H, W)."""
         if self.norm == "group":
             return self._group(channels)
         if self.norm == "fixed":
@@ -77,7 +76,7 @@ class Normalizer:
         return BatchNormMaps(channels, track_running_stats=self.norm == "running")
 
     def vectors(self, channels: int) -> nn.Module:
-        """The layer for feature vectors (B, channels)."""
+        """Return the layer for feature vectors (B, channels)."""
         if self.norm == "group":
             return self._group(channels)
         if self.norm == "fixed":
@@ -86,12 +85,12 @@ class Normalizer:
 
     def _group(self, channels: int) -> nn.Module:
         if channels % self.groups:
-            raise ConfigError(f"{channels} channels do not split into groups={self.groups}: choose a divisor")
+            raise ConfigError(f"groups must divide the number of channels, {channels}, got {self.groups}")
         return nn.GroupNorm(self.groups, channels)
 
 
 def with_fixed_scale(layer: nn.Module) -> nn.Module:
-    """A normalizing layer whose scale stays at 1: a buffer, so that neither a gradient nor weight decay moves it."""
+    """Return a normalization layer whose scale stays at 1: a buffer, which gradients and weight decay do not change."""
     scale = layer.get_parameter("weight").detach()
     del layer.weight
     layer.register_buffer("weight", torch.ones_like(scale))

@@ -1,4 +1,4 @@
-"""MOON's projection head: two layers between the body and the classifier, on which features are compared."""
+"""MOON's projection head: two layers between the body and the classifier, whose outputs are compared."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedra.models.recognition_model import RecognitionModel
 def with_projection(
     module: nn.Module, width: int, shape: tuple[int, ...], classes: int, *, seed: int
 ) -> RecognitionModel:
-    """A model with Linear(f, f), ReLU, Linear(f, width) after its body, and a new head on the `width` outputs.
+    """Return a model with a projection (Linear, ReLU, Linear) after its body, and a new head on its outputs.
 
     Li et al., "Model-contrastive federated learning", CVPR 2021, use width 256.
 
     Args:
-        module: A model with a `body`; its body becomes a part of the result.
-        width: How many features the projection gives.
-        shape: The shape of one example.
-        classes: How many classes the new head tells apart.
-        seed: Seeds the weights of the new layers.
+        module: A model with a `body`, which becomes part of the result.
+        width: Number of outputs of the projection.
+        shape: Shape of one example.
+        classes: Number of classes of the new head.
+        seed: Seed of the new layers' weights.
 
     Returns:
         The new model.

@@ -9,8 +9,8 @@ class RecognitionModel(nn.Module):
     """A network in two parts: `body` maps a batch to features (B, d), `head` maps features to logits (B, classes).
 
     Args:
-        body: Everything but the last layer.
-        head: The layer that makes the logits.
+        body: All layers but the last.
+        head: The layer that computes the logits.
 
     Example:
         >>> from torch import nn
@@ -29,7 +29,7 @@ class RecognitionModel(nn.Module):
 
 
 def keeps_contract(module: nn.Module) -> bool:
-    """Whether `module` has the children `body` and `head` and holds no parameter or buffer elsewhere."""
+    """Return whether `module` has the children `body` and `head` and no parameter or buffer elsewhere."""
     names = [*dict(module.named_parameters()), *dict(module.named_buffers())]
     return {"body", "head"} <= dict(module.named_children()).keys() and all(
         name.startswith(("body.", "head.")) for name in names
@@ -37,13 +37,13 @@ def keeps_contract(module: nn.Module) -> bool:
 
 
 def parameters_of(module: nn.Module) -> int:
-    """The number of weights, trainable or frozen.
+    """Count the weights of a module, trainable or frozen.
 
     Args:
         module: Any module.
 
     Returns:
-        How many numbers its parameters hold; buffers do not count.
+        The number of entries of its parameters, without buffers.
 
     Example:
         >>> parameters_of(nn.Linear(3, 2))

@@ -1,4 +1,4 @@
-"""ResNet-18 (He et al. 2016) with the 3x3 stem for small images, and the trunk other stems share."""
+"""ResNet-18 (He et al. 2016) with the 3x3 stem for small images, and its trunk for other stems."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from fedra.models.normalization import Norm, Normalizer
 from fedra.models.recognition_model import RecognitionModel
-from fedra.models.stem import front
+from fedra.models.stem import input_layers
 from fedra.models.zoo import MODELS
 
 
 class ResidualBlock(nn.Module):
-    """relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))), with a 1x1 projection where the shape changes."""
+    """Compute relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))), with a 1x1 projection where the shape changes."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, normalizer: Normalizer) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class ResidualBlock(nn.Module):
 
 
 def residual_trunk(width: int, normalizer: Normalizer) -> list[nn.Module]:
-    """Four stages of two blocks, `width` channels doubling at each, then the mean: (B, 8 width, 1, 1)."""
+    """Return four stages of two blocks, from `width` channels doubling at each, then the mean: (B, 8 width, 1, 1)."""
     layers: list[nn.Module] = []
     channels = width
     for stage in range(4):
@@ -60,10 +60,20 @@ def resnet18(
 ) -> RecognitionModel:
     """ResNet-18 with a 3x3 stem (He et al. 2016): 11,173,962 weights for ten classes of color images.
 
-    `norm` is "batch" (batch statistics always, no buffers), "running" or "group" (with `groups`);
-    `width` is the first stage's, the pooled feature has 8 width entries.
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        norm: Normalization layers: "batch" (the default) uses batch statistics in evaluation too and has no buffers,
+            "running" is BatchNorm with running statistics, "fixed" keeps the initial statistics of a pre-trained
+            network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+        width: Channels of the first stage; the feature has 8 width entries.
+        repeat_gray: Repeat one-channel images to three channels in the forward pass.
+
+    Returns:
+        The model, with a `body` and a `head`.
     """
-    layers, (channels, _, _) = front("resnet18", shape, smallest=8, repeat_gray=repeat_gray)
+    layers, (channels, _, _) = input_layers("resnet18", shape, smallest=8, repeat_gray=repeat_gray)
     normalizer = Normalizer(norm, groups)
     stem = [nn.Conv2d(channels, width, 3, padding=1, bias=False), normalizer.maps(width), nn.ReLU()]
     body = nn.Sequential(*layers, *stem, *residual_trunk(width, normalizer), nn.Flatten())

@@ -8,16 +8,16 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.models.convolution import halved
+from fedra.models.convolution import size_after_halving
 from fedra.models.recognition_model import RecognitionModel
-from fedra.models.stem import front
+from fedra.models.stem import input_layers
 from fedra.models.zoo import MODELS
 
 Size = Annotated[int, Field(gt=0)]
 
 
 class PlainBlock(nn.Module):
-    """x + prelu(conv(prelu(conv(x))))."""
+    """Compute x + prelu(conv(prelu(conv(x))))."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class PlainBlock(nn.Module):
 
 def _register(depth: int, counts: tuple[int, int, int, int], weights: str) -> None:
     def sphere(shape: tuple[int, ...], classes: int, *, embedding: Size = 512, width: Size = 64) -> RecognitionModel:
-        _, (channels, height, across) = front(f"sphere{depth}", shape, smallest=16)
+        _, (channels, height, image_width) = input_layers(f"sphere{depth}", shape, smallest=16)
         body: OrderedDict[str, nn.Module] = OrderedDict()
         for stage, count in enumerate(counts):
             wider = width * 2**stage
@@ -44,20 +44,30 @@ def _register(depth: int, counts: tuple[int, int, int, int], weights: str) -> No
                 halving, nn.PReLU(wider), *(PlainBlock(wider) for _ in range(count))
             )
             channels = wider
-        high, wide = halved(height, across, len(counts))
+        high, wide = size_after_halving(height, image_width, len(counts))
         body["flatten"] = nn.Flatten()
         body["embedding"] = nn.Linear(channels * high * wide, embedding)
-        return RecognitionModel(_drawn(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
+        return RecognitionModel(_initialize(nn.Sequential(body)), nn.Linear(embedding, classes, bias=False))
 
     sphere.__doc__ = f"""SphereFace's network of {depth} layers (Liu et al. 2017): {weights} weights before the head.
 
-    They are counted at 112x112. Without normalization nothing depends on the batch. The feature is the linear
-    embedding; `width` is the first stage's, the sides are halved four times."""
+    The weights are counted at 112x112. There is no normalization, so nothing depends on the batch. The sides are halved
+    four times; the feature is the linear embedding.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        embedding: Length of the embedding.
+        width: Channels of the first stage.
+
+    Returns:
+        The model, with a `body` and a `head`.
+    """
     MODELS.add(f"sphere{depth}")(sphere)
 
 
-def _drawn(body: nn.Sequential) -> nn.Sequential:
-    """Glorot's weights where the shape changes, N(0, 0.01^2) in the blocks, so that they start as the identity."""
+def _initialize(body: nn.Sequential) -> nn.Sequential:
+    """Initialize by Glorot where the shape changes and from N(0, 0.01^2) in the blocks, near the identity."""
     for layer in body.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             if layer.bias is None:

@@ -1,4 +1,4 @@
-"""What stands before the first layer of an image model: checks, gray to color, small to large."""
+"""Checks and layers before the first layer of an image model: gray to color, small to large."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from fedra.errors import ConfigError
 
 
 class RepeatGray(nn.Module):
-    """One gray channel becomes three equal ones, as FedSoL's code does for MNIST and Tissue."""
+    """Repeat one gray channel to three, as FedSoL's code does for MNIST and Tissue."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.expand(-1, 3, -1, -1)
 
 
-def front(
+def input_layers(
     model: str, shape: tuple[int, ...], *, smallest: int, repeat_gray: bool = False, enlarge_to: int = 0
 ) -> tuple[list[nn.Module], tuple[int, int, int]]:
-    """The layers that prepare an image of `shape`, and the (C, H, W) they give.
+    """Return the layers that prepare an image of `shape`, and the shape (C, H, W) of their output.
 
-    `repeat_gray` makes one channel three; sides below `enlarge_to` are enlarged to it (nearest pixel).
+    `repeat_gray` repeats one channel to three; sides below `enlarge_to` are enlarged to it (nearest pixel).
     """
     channels, height, width = _image_shape(model, shape, smallest)
     layers: list[nn.Module] = []
     if repeat_gray:
         if channels != 1:
             raise ConfigError(
-                f"the model '{model}' got repeat_gray for images of {channels} channels: "
-                "it needs one channel, so leave it out"
+                f"images must have 1 channel with repeat_gray of the model '{model}', got {channels}: remove "
+                "repeat_gray"
             )
         layers.append(RepeatGray())
         channels = 3
@@ -40,20 +40,20 @@ def front(
 def _image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise ConfigError(
-            f"the model '{model}' reads images (channels, height, width), not examples of shape {shape}: "
-            "choose 'mlp' or 'logistic' for those"
+            f"examples must have shape (channels, height, width) for the model '{model}', got {shape}: use 'mlp' or "
+            "'logistic'"
         )
     channels, height, width = shape
     if min(height, width) < smallest:
         raise ConfigError(
-            f"the model '{model}' needs images of {smallest}x{smallest} or more, not {height}x{width}: "
-            "enlarge the images or choose 'mlp' or 'logistic'"
+            f"images must be at least {smallest}x{smallest} for the model '{model}', got {height}x{width}: enlarge "
+            "them, or use 'mlp' or 'logistic'"
         )
     return channels, height, width
 
 
 def initialize_convolutions(module: nn.Module) -> None:
-    """Weights from N(0, variance 2 / (k * k * channels out)), biases 0 (He et al. 2015, fan-out form)."""
+    """Initialize weights from N(0, 2 / (k * k * channels out)) and biases with 0 (He et al. 2015, fan-out form)."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

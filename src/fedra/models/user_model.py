@@ -1,4 +1,4 @@
-"""Any nn.Module whose head has a name, seen as `body` and `head`, and given back as it was."""
+"""A user's nn.Module as a body and a head, and back."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedra.models.recognition_model import RecognitionModel, keeps_contract
 
 
 class NamedHead(RecognitionModel):
-    """A user's module split at its head: `body` is the module with the identity in the head's place.
+    """A user's module split at its head: `body` is the module with the identity in place of the head.
 
     Args:
-        module: The network; it is copied, never changed.
-        head: The dotted name of the layer that makes the logits.
+        module: The network; it is copied, not changed.
+        head: Dotted name of the layer that computes the logits.
 
     Example:
         >>> from torch import nn
@@ -34,31 +34,43 @@ class NamedHead(RecognitionModel):
         super().__init__(whole, part)
         self.name = head
         self.training = module.training
-        _need_own_weights(self)
+        _check_head_weights(self)
 
     def split_name(self, name: str) -> str:
-        """The name in `body` and `head` of what the user's own module calls `name`."""
+        """Return the name in this module of a tensor of the user's module.
+
+        Args:
+            name: The name in the user's module.
+
+        Returns:
+            The name, which starts with `body.` or `head.`.
+        """
         inside = name.removeprefix(f"{self.name}.")
         return f"body.{name}" if inside == name else f"head.{inside}"
 
     def unwrap(self) -> nn.Module:
-        """A copy of the user's own module, of its own type and parameter names, with the present weights."""
+        """Return a copy of the user's module with the current weights.
+
+        Returns:
+            A module of the original type, with the original parameter names.
+        """
         whole = deepcopy(self.body)
         whole.set_submodule(self.name, deepcopy(self.head))
         return whole
 
 
 def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None = None) -> RecognitionModel:
-    """Any network as a body and a head.
+    """Split any network into a body and a head.
 
     Args:
-        module: The network, from a batch to logits; it is copied, never changed.
-        head: The dotted name of the layer that makes the logits, such as "fc" or "classifier.6".
-        example: A batch on which the split is tried at once.
+        module: The network, from a batch to logits; it is copied, not changed.
+        head: Dotted name of the layer that computes the logits, such as "fc" or "classifier.6".
+        example: A batch of inputs to check the split with; None (the default) does not check it.
 
     Returns:
-        A module with `body` and `head`, whose `unwrap()` gives back a module of the network's own type; a network that
-        has a `body` and a `head` and no weights elsewhere is returned as it is.
+        A module with `body` and `head`, whose `unwrap()` returns a module of the original type. A network that has a
+        `body`
+        and a `head` and no weights elsewhere is returned as it is.
 
     Example:
         >>> from torch import nn
@@ -73,9 +85,9 @@ def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None 
 
 
 def check(model: RecognitionModel, example: Tensor) -> None:
-    """Refuse a model for which head(body(x)) is not what the whole gives.
+    """Raise an error if head(body(x)) is not the output of the whole model.
 
-    Works on copies in evaluation mode, so neither the model's buffers nor any generator move.
+    It works on copies in evaluation mode, so no buffer and no random generator changes.
 
     Args:
         model: A model with `body` and `head`.
@@ -90,18 +102,18 @@ def check(model: RecognitionModel, example: Tensor) -> None:
     split = deepcopy(model).eval()
     kind, name = type(whole).__name__, getattr(model, "name", "head")
     where = f"the head '{name}' of {kind}"
-    expected = _run(whole, example, f"the whole {kind}", "give a batch that it accepts")
-    features = _run(split.body, example, f"{kind} without its head '{name}'", "name the layer it calls last")
-    logits = _run(split.head, features, where, "name the layer the model calls last")
+    expected = _run(whole, example, f"the model {kind}", "pass a batch that it accepts")
+    features = _run(split.body, example, f"{kind} without its head '{name}'", "name the layer that it calls last")
+    logits = _run(split.head, features, where, "name the layer that the model calls last")
     if logits.shape != expected.shape or not torch.allclose(logits, expected, rtol=1e-4, atol=1e-5):
         raise ConfigError(
-            f"{where} is not the last thing the model calls, for head(body(x)) is not model(x): "
-            "name the last layer, and leave out what follows it"
+            f"{where} must be the last layer that the model calls, but head(body(x)) differs from model(x): name the "
+            "last layer, and remove what follows it"
         )
     if features.ndim != 2 or logits.ndim != 2:
         raise ConfigError(
-            f"{where} maps features {tuple(features.shape)} to logits {tuple(logits.shape)}: "
-            "both must be (batch, size), so flatten before the head"
+            f"features and logits of {where} must have shape (batch, size), got {tuple(features.shape)} and "
+            f"{tuple(logits.shape)}: flatten before the head"
         )
 
 
@@ -111,9 +123,9 @@ def _run(module: nn.Module, inputs: Tensor, what: str, remedy: str) -> Tensor:
         with torch.no_grad(), scoped_seed(0):
             outputs = module(inputs)
     except Exception as error:  # the user's forward may raise anything
-        raise ConfigError(f"{what} cannot run on inputs of shape {shape} ({error}): {remedy}") from error
+        raise ConfigError(f"{what} must run on inputs of shape {shape}, got an error ({error}): {remedy}") from error
     if not isinstance(outputs, Tensor):
-        raise ConfigError(f"{what} gives a {type(outputs).__name__}, not one tensor: {remedy}")
+        raise ConfigError(f"{what} must return one tensor, got a {type(outputs).__name__}: {remedy}")
     return outputs
 
 
@@ -123,16 +135,16 @@ def _find(module: nn.Module, head: str) -> nn.Module:
         likely = {name for name, part in parts.items() if isinstance(part, nn.Linear)}
         names = {*dict(module.named_children()), *likely} - {""}
         hint = nearest(head, names) if names else "it has none, so put it after a body in an nn.Sequential"
-        raise ConfigError(f"{type(module).__name__} has no submodule '{head}' to use as its head: {hint}")
+        raise ConfigError(f"head must name a submodule of {type(module).__name__}, got '{head}': {hint}")
     return parts[head]
 
 
-def _need_own_weights(model: NamedHead) -> None:
+def _check_head_weights(model: NamedHead) -> None:
     if not list(model.head.parameters()):
-        raise ConfigError(f"the submodule '{model.name}' has no weights: name the layer that makes the logits")
+        raise ConfigError(f"the head must have weights, got '{model.name}': name the layer that computes the logits")
     in_body = {id(parameter) for parameter in model.body.parameters()}
     if any(id(parameter) in in_body for parameter in model.head.parameters()):
         raise ConfigError(
-            f"the head '{model.name}' of {type(model.body).__name__} shares weights with its body: "
-            "give the head weights of its own"
+            f"the head '{model.name}' of {type(model.body).__name__} must have weights of its own, got some that it "
+            "shares with its body"
         )

@@ -1,4 +1,4 @@
-"""SL-ViT: a vision transformer for small data sets (Lee, Lee and Song 2021), in FedSoL's form."""
+"""SL-ViT: a vision transformer for small data sets (Lee, Lee and Song 2021), as FedSoL uses it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.nn import functional as F
 
 from fedra.errors import ConfigError
 from fedra.models.recognition_model import RecognitionModel
-from fedra.models.stem import front
+from fedra.models.stem import input_layers
 from fedra.models.zoo import MODELS
 
 HEAD_WIDTH = 64
 
 
 class ShiftedPatches(nn.Module):
-    """The image and its one-pixel shifts right, left, down and up, stacked on channels and cut to patches."""
+    """The image and its one-pixel shifts right, left, down and up, stacked on channels and cut into patches."""
 
     SHIFTS = ((1, -1, 0, 0), (-1, 1, 0, 0), (0, 0, 1, -1), (0, 0, -1, 1))
 
@@ -36,7 +36,7 @@ class ShiftedPatches(nn.Module):
 
 
 class ClassToken(nn.Module):
-    """Put a learned token before the patches and add learned positions to all."""
+    """Prepend a learned token to the patches and add learned positions to all."""
 
     def __init__(self, patches: int, width: int) -> None:
         super().__init__()
@@ -44,12 +44,12 @@ class ClassToken(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, patches + 1, width))
 
     def forward(self, patches: Tensor) -> Tensor:
-        # Not `len`, which would fix the number of images in an exported graph.
+        # Not `len`, which would make the batch size a constant of an exported graph.
         return torch.cat([self.token.expand(patches.shape[0], -1, -1), patches], dim=1) + self.positions
 
 
 class LocalityAttention(nn.Module):
-    """softmax(exp(t) q k^T) v with a learned log-temperature t, where no token attends to itself."""
+    """Compute softmax(exp(t) q k^T) v with a learned log-temperature t, where no token attends to itself."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -62,15 +62,15 @@ class LocalityAttention(nn.Module):
         split = self.query_key_value(tokens).unflatten(2, (3, self.heads, HEAD_WIDTH))
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         scores = query @ key.transpose(-2, -1) * self.log_temperature.exp()
-        place = torch.arange(scores.shape[-1], device=scores.device)
-        itself = place[:, None] == place
+        position = torch.arange(scores.shape[-1], device=scores.device)
+        itself = position[:, None] == position
         weights = scores.masked_fill(itself, -torch.finfo(scores.dtype).max).softmax(dim=-1)
         mixed: Tensor = self.out((weights @ value).transpose(1, 2).flatten(2))
         return mixed
 
 
 class TransformerLayer(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
+    """Compute x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class TransformerLayer(nn.Module):
 
 
 class FirstToken(nn.Module):
-    """The class token of (B, tokens, width): the feature (B, width)."""
+    """Return the class token of (B, tokens, width): the feature (B, width)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens[:, 0]
@@ -103,17 +103,28 @@ def sl_vit(
 ) -> RecognitionModel:
     """SL-ViT (Lee, Lee and Song 2021): 6,176,275 weights for ten classes of 32x32 color images.
 
-    The patch side is min(side // 4, 16). With `resize`, sides below 32 are enlarged to 32 as FedSoL's
-    paper says; without it they are kept as its code does. The head is LayerNorm and Linear.
+    The patch side is min(side // 4, 16). The head is LayerNorm and Linear.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        resize: Enlarge sides below 32 to 32, as FedSoL's paper says; False keeps them, as its code does.
+        repeat_gray: Repeat one-channel images to three channels in the forward pass.
+        width: Length of a token.
+        depth: Number of transformer layers.
+        heads: Number of attention heads.
+
+    Returns:
+        The model, with a `body` and a `head`.
     """
-    layers, (channels, height, across) = front(
+    layers, (channels, height, image_width) = input_layers(
         "sl-vit", shape, smallest=8, repeat_gray=repeat_gray, enlarge_to=32 if resize else 0
     )
     patch = min(height // 4, 16)
-    if height != across or height % patch:
+    if height != image_width or height % patch:
         raise ConfigError(
-            f"the model 'sl-vit' cannot cut {height}x{across} images into patches of {patch}x{patch}: "
-            "use square images whose side is a multiple of the patch, such as 32 or 64"
+            f"images must be square with a side that is a multiple of {patch} (the patch) for the model 'sl-vit', got "
+            f"{height}x{image_width}: use images such as 32x32 or 64x64"
         )
     pixels = 5 * channels * patch * patch
     body = nn.Sequential(

@@ -1,4 +1,4 @@
-"""The table of models by name, and the one way to build one from a seed."""
+"""The registry of models, and the function that builds one from a seed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from fedra.registry import Registry
 from fedra.trust import fault, importing, is_import
 
 MODELS = Registry("model", imports=True)
+"""The functions that build networks, by the name that a configuration uses; call them through `build`."""
 
 
 def register(name: str, function: Callable[..., nn.Module]) -> None:
-    """Make a network of your own known by name, to configurations and to `build`.
+    """Register your own network by name, for configurations and for `build`.
 
     Args:
-        name: What `model.name` says; a name that is taken is refused.
-        function: Takes the shape of one example and the number of classes, or no positional argument, and
-            keyword-only fields; returns any `nn.Module` from a batch to logits (see `build`).
+        name: The name for `model.name`. A name that is already registered is an error.
+        function: Takes the shape of one example and the number of classes, or no positional argument, and keyword-only
+            fields; returns any `nn.Module` from a batch to logits (see `build`).
 
     Example:
         >>> from torch import nn
@@ -50,21 +51,23 @@ def build(
     trust: bool | None = None,
     **settings: Any,
 ) -> RecognitionModel:
-    """The network `name` with weights drawn from `seed` alone; the caller's global generator is left as it was.
+    """Build a network by name, with random weights that depend on `seed` alone.
+
+    The global random generator is left as it was.
 
     Args:
         name: A name of `fedra list models`, a registered one, or `module:function`.
-        shape: The shape of one example, such as (3, 32, 32).
-        classes: How many classes the head tells apart.
-        seed: Seeds the initial weights.
-        head: The dotted name of the layer that makes the logits, for a network without `body` and `head`; without it
-            the layer with weights whose output is the network's output is taken.
-        trust: Whether `module:function` may be imported; by default only where a run was asked for.
+        shape: Shape of one example, such as (3, 32, 32).
+        classes: Number of classes.
+        seed: Seed of the initial weights.
+        head: Dotted name of the layer that computes the logits, for a network without `body` and `head`; None (the
+            default) finds the layer whose output is the network's output.
+        trust: Whether `module:function` may be imported; None (the default) allows it only inside a run.
         settings: The network's own fields.
 
     Returns:
-        A module with a `body` that makes features and a `head` that makes logits. For a network of your own these are
-        views of a copy of it, and `unwrap()` gives back a module of its type.
+        A module with a `body` that computes features and a `head` that computes logits. For your own network these are
+        views of a copy, and `unwrap()` returns a module of its type.
 
     Example:
         >>> build("mlp", (64,), 10, seed=0, hidden=[32]).head
@@ -75,22 +78,25 @@ def build(
             return build(name, shape, classes, seed=seed, head=head, **settings)
     checked = MODELS.settings(name, settings)
     if not shape or min(shape) < 1:
-        raise ConfigError(f"the model '{name}' cannot read examples of shape {shape}: every size must be >= 1")
+        raise ConfigError(f"shape of the model '{name}' must have sizes of at least 1, got {shape}")
     if classes < 1:
-        raise ConfigError(f"the model '{name}' was asked for {classes} classes: it needs at least one")
+        raise ConfigError(f"classes of the model '{name}' must be at least 1, got {classes}")
     with scoped_seed(seed):
         model = MODELS.call(name, {"shape": tuple(shape), "classes": classes}, checked)
         if not isinstance(model, nn.Module):
-            raise ConfigError(f"the model '{name}' returned a {type(model).__name__}: it must return a torch nn.Module")
+            raise ConfigError(f"the model '{name}' must return a torch nn.Module, got a {type(model).__name__}")
         if keeps_contract(model) and not is_import(name):
             if head is not None:
-                raise ConfigError(f"model.head = '{head}' is for your own networks: '{name}' has a head, leave it out")
+                raise ConfigError(
+                    f"model.head must not be set for '{name}', which has a head, got '{head}': remove it (it is for "
+                    "your own networks)"
+                )
             return cast(RecognitionModel, model)
         return _split(name, model, tuple(shape), classes, head)
 
 
 def _split(name: str, model: nn.Module, shape: tuple[int, ...], classes: int, head: str | None) -> RecognitionModel:
-    """A user's network as a body and a head, tried on a batch of noise."""
+    """Split a user's network into a body and a head, and check it on a random batch."""
     example = torch.rand(2, *shape)
     if any(is_lazy(weight) for weight in model.parameters()):
         _materialize(name, model, example)
@@ -100,20 +106,20 @@ def _split(name: str, model: nn.Module, shape: tuple[int, ...], classes: int, he
         width = deepcopy(found).eval()(example).shape[1]
     if width != classes:
         raise ConfigError(
-            f"the model '{name}' gives {width} logits, and the data have {classes} classes: make its last layer as "
-            "wide as the argument `classes`"
+            f"the model '{name}' must return {classes} logits (the number of classes), got {width}: make its last "
+            "layer as wide as the argument `classes`"
         )
     return found
 
 
 @torch.no_grad()
 def _materialize(name: str, model: nn.Module, example: Tensor) -> None:
-    """Lazy layers get their sizes and weights from the first batch, in evaluation mode: buffers do not move."""
+    """Give lazy layers their sizes and weights by one batch in evaluation mode, so buffers do not change."""
     training = model.training
     try:
         model.eval()(example)
     except Exception as error:  # the user's forward may raise anything
         raise ConfigError(
-            f"the model '{name}' cannot run on inputs of shape {tuple(example.shape)} ({fault(error)})"
+            f"the model '{name}' must run on inputs of shape {tuple(example.shape)}, got an error ({fault(error)})"
         ) from error
     model.train(training)

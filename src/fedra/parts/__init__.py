@@ -1,9 +1,9 @@
-"""All that a new algorithm needs: the kinds of parts, their capabilities, what they look at, and fedra's shared parts.
+"""Everything that a new algorithm needs: kinds of parts, capabilities, what parts read, and the shared parts.
 
     from fedra.parts import Term, tree
     import fedra
 
-A part that one algorithm alone uses lives in that algorithm's file (`fedra.algorithms`).
+A part that only one algorithm uses is defined in that algorithm's file (`fedra.algorithms`).
 """
 
 from fedra.core import tree

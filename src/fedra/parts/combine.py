@@ -1,4 +1,4 @@
-"""Combine rules: how the clients' changes become one. Each is a running fold, robust ones excepted."""
+"""Combine rules: how the clients' updates are combined. Means are running folds; robust rules store all uploads."""
 
 from __future__ import annotations
 
@@ -19,14 +19,39 @@ from fedra.core.view import Upload
 
 
 class RunningMean(Combine, abstract=True):
-    """A mean by running sums: a change counts `factor` times in the sum that is divided by the sum of `weight`."""
+    """Base class of means by running sums: the sum of factor * update, divided by the sum of weights.
+
+    A subclass defines `weight`, and `factor` if updates are scaled differently.
+
+    Example:
+        >>> class SquareRootMean(RunningMean):
+        ...     def weight(self, examples: int) -> float:
+        ...         return examples**0.5
+        >>> SquareRootMean().weight(16)
+        4.0
+    """
 
     def weight(self, examples: int) -> float:
-        """How much a client counts."""
+        """Return the weight of a client with this many examples.
+
+        Args:
+            examples: Number of the client's training examples.
+
+        Returns:
+            What is added to the sum of weights.
+        """
         raise TypeError(f"{type(self).__name__} must define weight")
 
     def factor(self, examples: int, effective_steps: float) -> float:
-        """What its change is multiplied by."""
+        """Return the factor of a client's update in the sum; by default its weight.
+
+        Args:
+            examples: Number of the client's training examples.
+            effective_steps: The client's effective number of local steps.
+
+        Returns:
+            The factor.
+        """
         return self.weight(examples)
 
     def add(self, total: Tree, upload: Upload) -> Tree:
@@ -39,7 +64,7 @@ class RunningMean(Combine, abstract=True):
         return {
             "delta": tree.accumulate_stack(total.get("delta", {}), uploads.delta, factors),
             "tracked": tree.accumulate_stack(total.get("tracked", {}), tracked, uploads.examples),
-            "counters": _largest(total.get("counters", {}), counters),
+            "counters": _maximum(total.get("counters", {}), counters),
             "weight": total.get("weight", 0) + sum(map(self.weight, uploads.examples)),
             "examples": total.get("examples", 0) + sum(uploads.examples),
         }
@@ -51,7 +76,13 @@ class RunningMean(Combine, abstract=True):
 
 @dataclass(frozen=True)
 class WeightedMean(RunningMean):
-    """The mean weighted by the clients' numbers of examples (FedAvg, McMahan et al., AISTATS 2017)."""
+    """The mean weighted by the clients' numbers of examples (FedAvg, McMahan et al., AISTATS 2017).
+
+    Example:
+        >>> from fedra.parts import Algorithm, CrossEntropy
+        >>> Algorithm(objective=(CrossEntropy(),), combine=WeightedMean()).combine.name
+        'weighted-mean'
+    """
 
     formula: ClassVar[str] = "w_g + sum_k n_k (w_k - w_g) / sum_k n_k"
     is_plain: ClassVar[bool] = True
@@ -62,7 +93,13 @@ class WeightedMean(RunningMean):
 
 @dataclass(frozen=True)
 class PlainMean(RunningMean):
-    """The mean in which every client counts the same (the uniform 1/|S| of FedSoL's algorithm 1)."""
+    """The mean in which every client has the same weight (the uniform 1/|S| of FedSoL's algorithm 1).
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(PlainMean()).combine.name
+        'plain-mean'
+    """
 
     formula: ClassVar[str] = "w_g + 1/|S| sum_k (w_k - w_g)"
 
@@ -72,53 +109,70 @@ class PlainMean(RunningMean):
 
 @dataclass(frozen=True)
 class Median(Combine):
-    """The median of each coordinate (Yin et al., ICML 2018). It needs all uploads at once."""
+    """The median of each coordinate (Yin et al., ICML 2018). It stores all uploads of a round.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(Median()).combine.name
+        'median'
+    """
 
     formula: ClassVar[str] = "w_g + median_k (w_k - w_g), per coordinate"
 
     def add(self, total: Tree, upload: Upload) -> Tree:
-        return _keep(total, upload)
+        return _append(total, upload)
 
     def finish(self, total: Tree) -> Weights:
-        return Weights(_each(total["deltas"], _median), _each(total["tracked"], _median))
+        return Weights(_combine_each(total["deltas"], _median), _combine_each(total["tracked"], _median))
 
 
 @dataclass(frozen=True)
 class TrimmedMean(Combine):
-    """The mean of each coordinate without its largest and smallest values (Yin et al., ICML 2018)."""
+    """The mean of each coordinate without its largest and smallest values (Yin et al., ICML 2018).
+
+    It stores all uploads of a round.
+
+    Args:
+        trim: Share of the clients that is left out at either end; 0 is the plain mean.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(TrimmedMean(trim=0.2)).combine.trim
+        0.2
+    """
 
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
     formula: ClassVar[str] = "w_g + mean of (w_k - w_g) without the `trim` share at both ends, per coordinate"
 
     def add(self, total: Tree, upload: Upload) -> Tree:
-        return _keep(total, upload)
+        return _append(total, upload)
 
     def finish(self, total: Tree) -> Weights:
-        return Weights(_each(total["deltas"], self._mean), _each(total["tracked"], self._mean))
+        return Weights(_combine_each(total["deltas"], self._mean), _combine_each(total["tracked"], self._mean))
 
     def _mean(self, values: Tensor) -> Tensor:
         cut = int(self.trim * len(values))
         return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
 
 
-def _largest(left: Params, right: Params) -> Params:
+def _maximum(left: Params, right: Params) -> Params:
     return {name: torch.maximum(left.get(name, value), value) for name, value in right.items()}
 
 
-def _keep(total: Tree, upload: Upload) -> Tree:
+def _append(total: Tree, upload: Upload) -> Tree:
     return {
         "deltas": [*total.get("deltas", []), upload.delta],
         "tracked": [*total.get("tracked", []), upload.buffers],
     }
 
 
-def _each(values: list[Params], rule: Callable[[Tensor], Tensor]) -> Params:
-    """The rule over the clients, name by name; counters take the largest."""
+def _combine_each(values: list[Params], rule: Callable[[Tensor], Tensor]) -> Params:
+    """Apply the rule over the clients to each tensor; integer counters take the maximum."""
     stacks = {name: torch.stack([value[name] for value in values]) for name in values[0]}
     return {name: rule(s) if s.is_floating_point() else s.amax(dim=0) for name, s in stacks.items()}
 
 
 def _median(values: Tensor) -> Tensor:
-    """The middle value, or the mean of the two middle ones."""
+    """Return the middle value, or the mean of the two middle values."""
     ordered = values.sort(dim=0).values
     return (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2

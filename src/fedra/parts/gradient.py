@@ -1,4 +1,4 @@
-"""Gradient rules: at which point the gradient is taken, and how it is corrected. They nest, outermost first."""
+"""Gradient rules: where the gradient is taken and how it is corrected. Rules nest, the first is the outermost."""
 
 from __future__ import annotations
 
@@ -23,16 +23,39 @@ Scope = Literal["all", "head", "body"]
 
 
 class Radius(Part, abstract=True):
-    """The shape of the ball in which the weights are perturbed."""
+    """Base class: the shape of the ball in which weights are perturbed. A subclass defines `direction`.
+
+    Example:
+        >>> from fedra.parts import tree
+        >>> class SignRadius(Radius):
+        ...     def direction(self, gradient, params, view):
+        ...         return {name: value.sign() for name, value in gradient.items()}, tree.norm(gradient)
+        >>> Perturb(rho=0.1, radius=SignRadius()).radius.name
+        'sign-radius'
+    """
 
     def direction(self, gradient: Params, params: Params, view: View) -> tuple[Params, Tensor]:
-        """The perturbation before its length is set, and the length that `rho` is divided by."""
+        """Return the perturbation before its length is set, and the length that `rho` is divided by.
+
+        Args:
+            gradient: The gradient to perturb along.
+            params: The client's current parameters.
+            view: What the part can read of the local step.
+
+        Returns:
+            The direction, which may be changed in place afterward, and its length.
+        """
         raise TypeError(f"{type(self).__name__} must define direction")
 
 
 @dataclass(frozen=True)
 class FixedRadius(Radius):
-    """A Euclidean ball: the same radius for every parameter."""
+    """A Euclidean ball: the same radius for every parameter.
+
+    Example:
+        >>> Perturb(rho=0.1, radius=FixedRadius()).radius.formula
+        'eps = rho g / ||g||'
+    """
 
     formula: ClassVar[str] = "eps = rho g / ||g||"
 
@@ -42,8 +65,19 @@ class FixedRadius(Radius):
 
 @dataclass(frozen=True)
 class Perturb(GradientRule):
-    """Takes the inner gradient at weights perturbed along a direction: up the objective itself (SAM), or along
-    any term's gradient (FedSoL). Below `floor` the direction is rounding noise and nothing is perturbed.
+    """Takes the inner gradient at perturbed weights, as SAM and FedSoL do.
+
+    Args:
+        rho: Radius of the perturbation; 0 does not perturb.
+        along: The term whose gradient gives the direction (FedSoL); None (the default) is the objective itself (SAM).
+        radius: Shape of the ball.
+        scope: Perturb "all" weights, only the "head" or only the "body".
+        floor: Length of the direction at or below which nothing is perturbed, because it is rounding noise.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(Perturb(rho=0.05)).gradient[0].rho
+        0.05
     """
 
     rho: Strength = 0.1
@@ -56,37 +90,58 @@ class Perturb(GradientRule):
     def check(self, algorithm: Algorithm) -> None:
         if self.scope == "head" and self.along is not None and not self.along.moves_head:
             raise ConfigError(
-                f"a head-only perturbation along '{self.along.name}' would be exactly no perturbation, because "
-                "that term's gradient with respect to the head is zero: use scope 'all' or 'body'"
+                f"scope must be 'all' or 'body' for a perturbation along '{self.along.name}', got 'head': the gradient "
+                "of that term with respect to the head is zero"
             )
         if self.scope != "all" and algorithm.freezes(f"{self.scope}."):
             raise ConfigError(
-                f"scope '{self.scope}' would perturb nothing, because the {self.scope} is frozen: perturb what is "
-                "trained, or freeze less"
+                f"scope of a perturbation must name trained parameters, got '{self.scope}', which is frozen: use "
+                "another scope, or freeze less"
             )
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         perturbation = self.perturbation(inner, params, view)
-        view.track(params)  # a closed-form `along` makes no pass of its own
+        view.track(params)  # running statistics: a closed-form `along` runs no forward pass at `params`
         return inner(tree.add(params, perturbation))
 
     def perturbation(self, inner: GradientFunction, params: Params, view: View) -> Params:
-        """eps, over the parameters of `scope`; no gradient flows through it."""
+        """Return eps over the parameters of `scope`; no gradient flows through it.
+
+        Args:
+            inner: The gradient function of everything inside this rule.
+            params: The client's current parameters.
+            view: What the part can read of the local step.
+
+        Returns:
+            The perturbation by parameter name.
+        """
         if self.along is not None:
-            slope = view.gradient([self.along], params, self.scope)
+            gradient = view.gradient([self.along], params, self.scope)
         else:
-            slope = tree.select(inner(params), view.names(self.scope))
+            gradient = tree.select(inner(params), view.names(self.scope))
         with torch.no_grad():
-            direction, length = self.radius.direction(slope, params, view)
-            wanted = torch.where(length > self.floor, self.rho / length.clamp(min=TINY), 0.0)
-            if view.functional:  # a transform may hand out one number for a whole tensor
-                return tree.scale(direction, wanted)
-            return {name: value.mul_(wanted) for name, value in direction.items()}
+            direction, length = self.radius.direction(gradient, params, view)
+            factor = torch.where(length > self.floor, self.rho / length.clamp(min=TINY), 0.0)
+            if view.functional:  # under vmap a tensor may be expanded from one number, which in-place ops cannot write
+                return tree.scale(direction, factor)
+            return {name: value.mul_(factor) for name, value in direction.items()}
 
 
 @dataclass(frozen=True)
 class AlsoDescend(GradientRule):
-    """Adds the gradient of another term, taken at the weights themselves or `through` another rule."""
+    """Adds the gradient of another term, taken at the weights themselves or `through` another rule.
+
+    Args:
+        term: The term.
+        weight: Weight of its gradient.
+        through: A gradient rule that is applied to the term's gradient; None (the default) applies none.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> from fedra.algorithms.fedprox import Proximal
+        >>> fedavg().plus(AlsoDescend(Proximal(mu=0.1))).gradient[0].term.name
+        'proximal'
+    """
 
     term: Term
     weight: Strength = 1.0
@@ -94,50 +149,68 @@ class AlsoDescend(GradientRule):
     formula: ClassVar[str] = "g(w) -> g(w) + weight * grad term(w)  [the latter through `through`]"
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
-        def of_term(at: Params) -> Params:
+        def term_gradient(at: Params) -> Params:
             return view.gradient([self.term], at)
 
-        # The inner gradient first: the step's training loss and buffers are the objective's.
-        slope = inner(params)
-        other = of_term(params) if self.through is None else self.through.gradient(of_term, params, view)
-        return tree.add(slope, other, self.weight)
+        # The inner gradient first: the first pass sets the step's training loss and buffers.
+        gradient = inner(params)
+        other = term_gradient(params) if self.through is None else self.through.gradient(term_gradient, params, view)
+        return tree.add(gradient, other, self.weight)
 
 
 @dataclass(frozen=True)
 class Clip(GradientRule):
-    """Shortens the gradient to a given Euclidean norm."""
+    """Clips the gradient to a Euclidean norm.
+
+    Args:
+        norm: The largest norm.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(Clip(norm=1.0)).gradient[0].norm
+        1.0
+    """
 
     norm: Positive = 10.0
     formula: ClassVar[str] = "g -> g min(1, norm / ||g||)"
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
-        slope = inner(params)
-        return tree.scale(slope, (self.norm / tree.norm(slope).clamp(min=TINY)).clamp(max=1.0))
+        gradient = inner(params)
+        return tree.scale(gradient, (self.norm / tree.norm(gradient).clamp(min=TINY)).clamp(max=1.0))
 
 
 @dataclass(frozen=True)
 class Accumulate(GradientRule):
-    """Takes the batch in `passes` nearly equal portions, one after the other, so that a large batch fits into memory.
+    """Accumulates the gradient over chunks of the batch, so a large batch fits into memory.
 
-    The mean of the portions' gradients, each weighted by its examples, is the whole batch's gradient wherever the loss
-    is a mean over examples. What looks at a batch as a whole sees a portion in its place: batch normalization takes a
-    portion's statistics, and its running ones move with every portion. It stands innermost, last in the list.
+    The mean of the chunks' gradients, weighted by examples, equals the whole batch's gradient if the loss is a mean
+    over examples. Anything that uses the batch as a whole sees a chunk instead: batch normalization uses a chunk's
+    statistics, and its running statistics move with every chunk. It must be the innermost gradient rule, the last in
+    the list.
+
+    Args:
+        passes: Number of chunks, of nearly equal size.
+
+    Example:
+        >>> from fedra.algorithms import fedsam
+        >>> [rule.name for rule in fedsam().plus(Accumulate(passes=4)).gradient]
+        ['perturb', 'accumulate']
     """
 
     passes: Annotated[int, Field(ge=1)] = 2
-    formula: ClassVar[str] = "g(w) -> sum_p n_p / n g_p(w),  g_p the gradient on the p-th of `passes` portions"
+    formula: ClassVar[str] = "g(w) -> sum_p n_p / n g_p(w),  g_p the gradient on the p-th of `passes` chunks"
 
     def check(self, algorithm: Algorithm) -> None:
         if algorithm.gradient[-1:] != (self,):
-            last = f"list it after '{algorithm.gradient[-1].name}'" if algorithm.gradient else "put it there"
+            last = f"list it after '{algorithm.gradient[-1].name}'" if algorithm.gradient else "add it to the slot"
             raise ConfigError(
-                "the part 'accumulate' must be the last of the gradient rules, because a rule inside it would act on "
-                f"every portion by itself: {last}"
+                "the part 'accumulate' must be the last gradient rule, because a rule inside it would see one chunk of "
+                f"the batch at a time: {last}"
             )
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         total: Params = {}
         for share in portions(view, self.passes):
-            slope = inner(params)
-            total = tree.add(total, slope, share) if total else tree.scale(slope, share)
+            gradient = inner(params)
+            total = tree.add(total, gradient, share) if total else tree.scale(gradient, share)
         return total

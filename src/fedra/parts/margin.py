@@ -1,4 +1,4 @@
-"""Angular margins as a term: class vectors of the federation's own, and any margin loss on them."""
+"""Margin losses as terms of the objective, on separate class vectors or on the head's rows."""
 
 from __future__ import annotations
 
@@ -31,21 +31,30 @@ from fedra.losses.angular_loss import AngularLoss
 from fedra.registry import Strength
 
 HEAD = "head.weight"
-"""The head's rows, one for each class."""
+"""Name of the parameter that holds the head's class vectors, one row for each class."""
 
 SPREAD = 0.01
-"""Standard deviation of the class vectors at the start, as in FedArc's public code."""
+"""Initial standard deviation of the class vectors, as in FedArc's public code."""
 
 
 @dataclass(frozen=True)
 class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, StepState, StepDraws):
-    """A margin loss between the features and class vectors F, which are trained and averaged like the model.
+    """A margin loss between features and class vectors F, which are trained and averaged like the model.
 
-    F is separate from the classifier: it shapes the features during training and predicts nothing. A loss with
-    running state (SphereFace's step, CurricularFace's t, AdaCos's scale, AdaFace's statistics) starts a client's round
-    at the server's, advances with every local step and goes up with the upload; the server takes the mean, weighted by
-    examples, and of counters the largest, as it does with a model's buffers. UniTSFace's memory of features stays with
-    its client.
+    F is separate from the classifier: it shapes the features during training and is not used for predictions. The
+    running state of a loss (SphereFace's step, CurricularFace's t, AdaCos's scale, AdaFace's statistics) starts at the
+    server's in every round, advances with every local step and is uploaded; the server takes its mean, weighted by
+    examples, and the maximum of counters, as for a model's buffers. UniTSFace's memory of features stays on its client.
+
+    Args:
+        margin: The margin loss.
+        weight: Weight of the term.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> from fedra.losses import CosFace
+        >>> [term.name for term in fedavg().plus(MarginSoftmax(CosFace(scale=30.0), weight=0.3)).objective]
+        ['cross-entropy', 'margin-softmax']
     """
 
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4)  # noqa: RUF009  (frozen)
@@ -56,14 +65,15 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The engine checks labels once per client and losses once per round, not at the device in every step.
+        # The engine checks labels once per client and losses once per round: a check in every step would wait for the
+        # device.
         object.__setattr__(self, "margin", replace(self.margin, check=False))
 
     def check(self, algorithm: Algorithm) -> None:
         if algorithm.owns_classes:
             raise ConfigError(
-                f"{self.name} compares features with class vectors that all clients share, but here every client knows "
-                "its own classes alone: put the margin on the head instead (margin-head, or fedpe's field margin)"
+                f"all clients must share the class vectors of the part '{self.name}', got a sharing in which "
+                "clients own their classes: put the margin on the head instead (margin-head, or fedpe's field margin)"
             )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
@@ -77,11 +87,18 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
         return self._state(origin, private=True)
 
     def vectors(self, params: Params) -> Tensor:
-        """The class vectors that features are compared with."""
+        """Return the class vectors that features are compared with.
+
+        Args:
+            params: All parameters of the client.
+
+        Returns:
+            The class vectors (C, d).
+        """
         return params[f"{self.name}.vectors"]
 
     def _state(self, weights: Weights, private: bool) -> Params:
-        """The state before the first round: what stays with a client, or the rest."""
+        """Return the initial state: either what stays on a client, or the rest."""
         vectors = self.vectors(weights.params)
         state = self.margin.init_state(vectors)
         return {n: value.to(vectors) for n, value in state.items() if (n in self.margin.private) is private}
@@ -130,7 +147,17 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
 
 @dataclass(frozen=True)
 class HeadMargin(MarginSoftmax, name="margin-head"):
-    """A margin loss on the rows of the model's own head in place of cross-entropy, as face recognizers are trained."""
+    """A margin loss on the rows of the model's head instead of cross-entropy, as is usual in face recognition.
+
+    Args:
+        margin: The margin loss.
+        weight: Weight of the term.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> [term.name for term in fedavg().plus(HeadMargin(ArcFace(scale=32.0))).objective]
+        ['margin-head']
+    """
 
     weight: Strength = 1.0
     fits_labels: ClassVar[bool] = True
@@ -138,11 +165,11 @@ class HeadMargin(MarginSoftmax, name="margin-head"):
     formula: ClassVar[str] = "weight * mean_i L_margin(cos(f_i, W_c), y_i)   (W = the head's rows)"
 
     def check(self, algorithm: Algorithm) -> None:
-        some = torch.eye(3)
-        if algorithm.owns(HEAD) and (self.margin.init_state(some) or self.margin.init_learned(some)):
+        weight = torch.eye(3)
+        if algorithm.owns(HEAD) and (self.margin.init_state(weight) or self.margin.init_learned(weight)):
             raise ConfigError(
-                f"the loss {type(self.margin).__name__} keeps or learns numbers beside the class embeddings, which do "
-                "not go with rows that belong to clients: choose one without, such as cosface or arcface"
+                "a margin loss on class vectors that clients own must have no running state and no learned parameters, "
+                f"got {type(self.margin).__name__}: use a loss such as cosface or arcface"
             )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
@@ -157,9 +184,17 @@ class HeadMargin(MarginSoftmax, name="margin-head"):
 
 @dataclass(frozen=True)
 class PositiveHinge(Term):
-    """Pulls features within an angle of their class's row and never pushes: for clients of one class alone.
+    """Pulls features within an angle of their class vector and never pushes: for clients of one class.
 
-    FedAwS (Yu et al., ICML 2020) and FedFace (Aggarwal et al., 2021): the pushing is the server's.
+    FedAwS (Yu et al., ICML 2020) and FedFace (Aggarwal et al., 2021) use it; there the server separates the classes.
+
+    Args:
+        closeness: Cosine from which the loss is zero.
+
+    Example:
+        >>> from fedra.algorithms import fedpe
+        >>> fedpe().plus(PositiveHinge(closeness=0.8)).objective[0].closeness
+        0.8
     """
 
     closeness: Annotated[float, Field(gt=-1, le=1)] = 0.9
@@ -167,5 +202,5 @@ class PositiveHinge(Term):
     formula: ClassVar[str] = "mean_i relu(closeness - cos(f_i, W_{y_i}))^2"
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        likeness = F.cosine_similarity(output.features, params[HEAD][view.batch.targets])
-        return view.batch.mean(torch.relu(self.closeness - likeness).square())
+        similarity = F.cosine_similarity(output.features, params[HEAD][view.batch.targets])
+        return view.batch.mean(torch.relu(self.closeness - similarity).square())

@@ -1,4 +1,4 @@
-"""Terms of the local objective that several algorithms use. They add, in any order."""
+"""Terms of the local objective that several algorithms use. They are added, in any order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from fedra.registry import Positive, Strength
 
 @dataclass(frozen=True)
 class CrossEntropy(Term):
-    """The mean cross-entropy of the logits."""
+    """The mean cross-entropy of the logits.
+
+    Example:
+        >>> from fedra.parts import Algorithm, WeightedMean
+        >>> Algorithm(objective=(CrossEntropy(),), combine=WeightedMean()).objective[0].name
+        'cross-entropy'
+    """
 
     formula: ClassVar[str] = "CE(w) = mean_i -log softmax(z_i)[y_i]"
     fits_labels: ClassVar[bool] = True
@@ -33,8 +39,17 @@ class CrossEntropy(Term):
 class ModelContrast(Term, ClientState, Teachers):
     """Pulls features toward the received model's and away from the client's previous model's (MOON, CVPR 2021).
 
-    A client that takes part for the first time has no previous model; the received one stands in, which makes
+    A client that takes part for the first time has no previous model. The received one is used instead, which makes
     both similarities equal and the gradient zero.
+
+    Args:
+        mu: Weight of the term.
+        temperature: Temperature of the similarities.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(ModelContrast(mu=1.0)).objective[1].mu
+        1.0
     """
 
     mu: Strength = 0.1
@@ -59,10 +74,16 @@ class ModelContrast(Term, ClientState, Teachers):
 
 
 class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, abstract=True):
-    """A linear term whose gradient takes out a client's own direction and puts in the clients' mean direction.
+    """Base class of control variates: a linear term with the gradient mean direction - client's direction.
 
-    The client remembers its own, the server keeps the mean and sends it to all: SCAFFOLD's control variates and
-    those of FedNova's public code. As a term it can be added to the objective or perturbed along.
+    The client stores its direction ("own"), the server the mean, which it sends to all clients: SCAFFOLD and the public
+    code of FedNova. As a term it can be added to the objective or give the direction of a perturbation. A subclass
+    defines `finish_client`, `collect` and `finish_round`.
+
+    Example:
+        >>> from fedra.algorithms.scaffold import ControlVariates
+        >>> issubclass(ControlVariates, ControlTerm)
+        True
     """
 
     closed_form: ClassVar[bool] = True
@@ -77,11 +98,25 @@ class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, 
         return memory
 
     def ratio(self, client: Client) -> float:
-        """What the mean is divided by before it is put in."""
+        """Return what the mean direction is divided by for this client.
+
+        Args:
+            client: The client.
+
+        Returns:
+            1.0 unless a subclass weights clients.
+        """
         return 1.0
 
     def correction(self, client: Client) -> Params:
-        """Mean / ratio - own: the gradient."""
+        """Return mean / ratio - own: the term's gradient.
+
+        Args:
+            client: The client.
+
+        Returns:
+            The gradient by parameter name.
+        """
         mean, own = client.received[self.name]["mean"], client.memory[self.name]["own"]
         return {name: value / self.ratio(client) - own[name] for name, value in mean.items()}
 
@@ -91,21 +126,29 @@ class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, 
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
         mean, own = view.client.received[self.name]["mean"], view.client.memory[self.name]["own"]
         ratio = self.ratio(view.client)
-        for name, slope in gradient.items():
-            if name not in mean:  # a row that belongs to a class has no mean direction
+        for name, grad in gradient.items():
+            if name not in mean:  # rows owned by classes have no mean direction
                 continue
-            slope.sub_(own[name])
-            if isinstance(ratio, Tensor):  # a stack of clients, each with a ratio of its own
-                slope.add_(mean[name] / ratio)
+            grad.sub_(own[name])
+            if isinstance(ratio, Tensor):  # one ratio for each client of a stack
+                grad.add_(mean[name] / ratio)
             else:
-                slope.add_(mean[name], alpha=1 / ratio)
+                grad.add_(mean[name], alpha=1 / ratio)
 
 
 @dataclass(frozen=True)
 class DynamicRegularizer(Term, ClientState, ServerState, CollectsUploads):
-    """A linear term that each client learns, and a quadratic one; the server corrects the mean by h / alpha.
+    """FedDyn's regularizer: a learned linear term and a quadratic one; the server corrects the mean by h / alpha.
 
-    The correction follows any combine rule: it moves the server's parameters and averages nothing itself.
+    The correction runs after any combine rule: it moves the server's parameters and averages nothing itself.
+
+    Args:
+        alpha: Weight of the quadratic term.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(DynamicRegularizer(alpha=0.01)).objective[1].alpha
+        0.01
     """
 
     alpha: Positive = 0.1
@@ -127,8 +170,8 @@ class DynamicRegularizer(Term, ClientState, ServerState, CollectsUploads):
 
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
         origin, own = view.client.origin.params, view.client.memory[self.name]["slope"]
-        for name, slope in gradient.items():
-            slope.add_(params[name].detach(), alpha=self.alpha).sub_(origin[name], alpha=self.alpha).sub_(own[name])
+        for name, grad in gradient.items():
+            grad.add_(params[name].detach(), alpha=self.alpha).sub_(origin[name], alpha=self.alpha).sub_(own[name])
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
         return {"slope": tree.add(local.client.memory[self.name]["slope"], local.drift, -self.alpha)}, {}
@@ -137,13 +180,27 @@ class DynamicRegularizer(Term, ClientState, ServerState, CollectsUploads):
         return {"drift": tree.accumulate(total.get("drift", {}), upload.delta)}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
-        slope = tree.add(before.memory[self.name]["slope"], total["drift"], -self.alpha / population.clients)
-        corrected = tree.add(server.weights.params, slope, -1 / self.alpha)
-        return server.with_params(corrected).with_memory(self.name, {"slope": slope})
+        linear = tree.add(before.memory[self.name]["slope"], total["drift"], -self.alpha / population.clients)
+        corrected = tree.add(server.weights.params, linear, -1 / self.alpha)
+        return server.with_params(corrected).with_memory(self.name, {"slope": linear})
 
 
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """KL(softmax(teacher / T) || softmax(student / T)), per example."""
+    """Return KL(softmax(teacher / T) || softmax(student / T)) of each example.
+
+    Args:
+        teacher: Logits (B, C) of the reference distribution.
+        student: Logits (B, C) of the compared distribution.
+        temperature: The temperature T of both.
+
+    Returns:
+        The divergences (B,).
+
+    Example:
+        >>> import torch
+        >>> kl_divergence(torch.zeros(2, 3), torch.zeros(2, 3), temperature=1.0)
+        tensor([0., 0.])
+    """
     log_p = F.log_softmax(teacher / temperature, dim=1)
     log_q = F.log_softmax(student / temperature, dim=1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Personalizers: which model a client uses in the end."""
+"""Personalizers: which personal model a client uses after the last round."""
 
 from __future__ import annotations
 
@@ -15,23 +15,39 @@ from fedra.registry import Positive
 
 Epochs = Annotated[int, Field(ge=1)]
 Stages = Epochs | Annotated[tuple[Epochs, ...], Field(min_length=1)]
-"""Epochs of own training, or several lengths of it, each of which is tested."""
+"""Epochs of fine-tuning, or several numbers of them, each of which is evaluated."""
 
 
 @dataclass(frozen=True)
 class KeepPrivate(Personalizer):
-    """The final global model with the client's private parameters in it: nothing is trained after the last round."""
+    """The final global model with the client's private parameters; nothing is trained after the last round.
 
-    formula: ClassVar[str] = "w_k = w_g with the parameters that are private to k in their places"
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> from fedra.parts import Sharing
+        >>> fedavg().plus(Sharing(private=("head.",)), KeepPrivate()).personalize.name
+        'keep-private'
+    """
+
+    formula: ClassVar[str] = "w_k = w_g with client k's private parameters"
 
 
 @dataclass(frozen=True)
 class FineTune(Personalizer):
-    """Plain training on the client's own data from the final global model: all of it, its head or its body.
+    """Plain training on the client's data from the final global model: all of it, its head or its body.
 
-    The rate is the last round's, decayed as in training, or the first round's with `initial_rate`; `lr` is another.
-    With several `epochs`, such as [1, 5], each length is trained from the global model and tested. `plain` steps
-    without momentum and weight decay.
+    Args:
+        epochs: Epochs of training. Several numbers, such as (1, 5), are each trained from the global model and
+            evaluated.
+        scope: Train "all" parameters, only the "head" or only the "body".
+        initial_rate: Use the learning rate of the first round. False (the default) uses that of the last.
+        lr: The learning rate; None (the default) is the one that `initial_rate` selects.
+        plain: Use SGD without momentum and weight decay.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(FineTune(epochs=(1, 5), scope="head")).personalize.scope
+        'head'
     """
 
     epochs: Stages = 5
@@ -39,10 +55,10 @@ class FineTune(Personalizer):
     initial_rate: bool = False
     lr: Positive | None = None
     plain: bool = False
-    formula: ClassVar[str] = "w_k = w_g after `epochs` of SGD on the client's own loss, over the parameters of `scope`"
+    formula: ClassVar[str] = "w_k = w_g after `epochs` of training on the client's data, over the parameters of `scope`"
 
     def check(self, algorithm: Algorithm) -> None:
-        _ = algorithm.label_loss  # what a client trains on
+        _ = algorithm.label_loss  # raises an error if there is no loss to fine-tune on
 
     def algorithm(self, algorithm: Algorithm) -> Algorithm:
         frozen = {"all": (), "head": ("body.",), "body": ("head.",)}[self.scope]

@@ -1,8 +1,8 @@
-"""Twins: weights of its own that a client trains beside the model, in the same local steps.
+"""Twins: personal models that a client trains alongside the model, in the same local steps.
 
-The model's course is the federation's to the bit, whatever algorithm that is: a twin only looks on. It has the model's
-shape and running statistics of its own, never travels, and is stepped by the client's optimizer with fresh state each
-round.
+The model's training is bitwise the same with and without a twin, whatever the algorithm. A twin has the shape of the
+model and its own running statistics, is never sent, and is updated by the client's optimizer with a fresh state in
+each round.
 """
 
 from __future__ import annotations
@@ -19,10 +19,18 @@ from fedra.core.view import Client, Local, View
 
 
 class Twin(Personalizer, ClientState, StepState, TrainsBeside, abstract=True):
-    """What twins have in common; a client's begins as the model it receives first."""
+    """Base class of personal models trained alongside the model; they start as the first received model.
+
+    A subclass defines `beside`, which takes a step, and `own`, which returns the personal model.
+
+    Example:
+        >>> from fedra.algorithms.ditto import TetheredTwin
+        >>> issubclass(TetheredTwin, Twin)
+        True
+    """
 
     def check(self, algorithm: Algorithm) -> None:
-        _ = algorithm.label_loss  # what a twin trains on
+        _ = algorithm.label_loss  # raises an error if there is no loss to train the twin on
 
     def init_client(self, origin: Weights) -> Tree:
         return origin._asdict()
@@ -35,7 +43,17 @@ class Twin(Personalizer, ClientState, StepState, TrainsBeside, abstract=True):
         return {name: value for name, value in local.carried[self.name].items() if name != "optimizer"}, {}
 
     def step(self, twin: Tree, gradient: Params, buffers: Params, view: View) -> Tree:
-        """The twin after one step of the client's optimizer along `gradient`; what was carried is only read."""
+        """Return the twin after one step of the client's optimizer; the given state is not changed.
+
+        Args:
+            twin: The twin's state: its parameters, buffers and optimizer.
+            gradient: The gradient to step along.
+            buffers: The buffers after the step.
+            view: What the part can read of the local step.
+
+        Returns:
+            The new state.
+        """
         params = tree.clone(twin["params"])
         state = tree.each(twin.get("optimizer", {}), torch.clone)
         state = view.client.optimizer.step(params, gradient, state)
