@@ -137,7 +137,7 @@ def check_public(algorithm: Algorithm) -> None:
 
 
 def test_public_examples_need_a_part_that_knows_them() -> None:
-    with pytest.raises(ConfigError, match="no part of this algorithm trains on public examples"):
+    with pytest.raises(ConfigError, match="public data must be used by the algorithm"):
         check_public(ours.fedgc())
     with pytest.raises(ConfigError, match="does not know the classes of public examples"):
         check_public(ours.fedfr().plus(ours.fedlc()))

@@ -290,7 +290,7 @@ def test_other_faults_keep_their_own_words_and_say_where() -> None:
 def test_a_client_without_examples_is_refused() -> None:
     own = list(clients().examples)
     own[2] = Examples(own[2].inputs[:0], own[2].targets[:0])
-    with pytest.raises(DataError, match="client 2 has no examples"):
+    with pytest.raises(DataError, match="at least one example, got none for client 2"):
         run(job(fedavg(), data=OwnClients(own)), runner="stacked", chunk=3, threads=1)
 
 
@@ -318,7 +318,7 @@ def test_teachers_speak_once_a_round_where_inputs_repeat(transform: object, monk
     heard, output = [], work.model.output
     monkeypatch.setattr(work.model, "output", lambda weights, inputs: heard.append(1) or output(weights, inputs))
     run(work, ((0, 1),), runner="stacked", chunk=2, threads=1)
-    epoch = len(LOCAL.portions(8))
+    epoch = len(LOCAL.batch_ranges(8))
     assert LOCAL.epochs > 1
     assert len(heard) == (epoch if transform == AsIs() else epoch * LOCAL.epochs)
 

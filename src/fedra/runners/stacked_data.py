@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.batches import Examples, LocalData, refuse_empty, refuse_labels
+from fedra.core.batches import Examples, LocalData, check_labels, check_not_empty
 from fedra.core.capabilities import StepDraws
 from fedra.core.draws import Draws
 from fedra.core.job import Job
@@ -71,8 +71,8 @@ class StackedData:
         self._dtype, self._device = job.model.dtype, job.model.device
         by_client = {client: job.clients.size(client) for client in clients}
         for client, size in by_client.items():
-            refuse_empty(client, size)
-        portions = {size: local.portions(size) for size in set(by_client.values())}
+            check_not_empty(client, size)
+        portions = {size: local.batch_ranges(size) for size in set(by_client.values())}
         self.clients = sorted(clients, key=lambda client: -len(portions[by_client[client]]))
         self.examples = [by_client[client] for client in self.clients]
         self.steps = [local.epochs * len(portions[size]) for size in self.examples]
@@ -212,5 +212,5 @@ def _label_counts(clients: Sequence[int], sizes: Sequence[int], targets: Tensor,
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     labels = targets.cpu()
     for place in owner[(labels < 0) | (labels >= classes)].tolist():
-        refuse_labels(clients[place], labels[owner == place], classes)
+        check_labels(clients[place], labels[owner == place], classes)
     return torch.bincount(owner * classes + labels, minlength=len(sizes) * classes).view(len(sizes), classes)

@@ -16,7 +16,7 @@ from torch.func import vmap
 from fedra.core import tree
 from fedra.core.capabilities import ClientState
 from fedra.core.model import Weights
-from fedra.core.program import ClientProgram, Figures
+from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.sharing import Sharing
 from fedra.core.teachers import Outputs, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
@@ -40,7 +40,7 @@ def train_stack(
     """
     own = begin(program, data, memories)
     everyone, carried = own, tree.flatten(own["carried"])
-    figures = Figures.empty(len(data.clients), data.steps[0], program.model.device)
+    metrics = StepMetrics.empty(len(data.clients), data.steps[0], program.model.device)
     known = _look_up(program, own, data)
     for step, batch in enumerate(data):
         if len(batch.sizes) < len(own["label_counts"]):
@@ -54,8 +54,8 @@ def train_stack(
             own["buffers"][name].copy_(value)
         for path, value in tree.flatten(result["carried"]).items():
             carried[path][: len(value)].copy_(value)
-        figures.record(step, result["loss"], result["logs"])
-    return finish(program, data, everyone, figures)
+        metrics.record(step, result["loss"], result["logs"])
+    return finish(program, data, everyone, metrics)
 
 
 def begin(program: ClientProgram, data: StackedData, memories: Sequence[Tree]) -> Tree:
@@ -149,7 +149,7 @@ def refuse_unmasked(program: ClientProgram, own: Tree, batch: StackedBatch, know
 
 
 @torch.no_grad()
-def finish(program: ClientProgram, data: StackedData, own: Tree, figures: Figures) -> tuple[list[Tree], Uploads]:
+def finish(program: ClientProgram, data: StackedData, own: Tree, metrics: StepMetrics) -> tuple[list[Tree], Uploads]:
     """The clients' new memories and uploads."""
     said = list(_last_words(program, data, own))
     # From here on the stack of weights is the stack of changes: no second one is made.
@@ -162,7 +162,7 @@ def finish(program: ClientProgram, data: StackedData, own: Tree, figures: Figure
         examples=data.examples,
         steps=data.steps,
         extras=stack.together([sent for _, sent in said], "sends", "finish_client"),
-        figures=figures,
+        metrics=metrics,
     )
     return [memory for memory, _ in said], uploads
 
