@@ -162,7 +162,7 @@ def test_the_test_set_is_made_ready_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert job.test.ready(job.model, 0, 30)[0] is first
     double = Model(toy.mlp())
     assert job.test.ready(double, 0, 30)[0].dtype == torch.float64
-    monkeypatch.setattr(batches, "KEPT", 0)
+    monkeypatch.setattr(batches, "CACHE_BYTES", 0)
     again = build(read(tiny.table())).job
     assert again.test is not None
     assert again.test.ready(again.model, 0, 30)[0] is not again.test.ready(again.model, 0, 30)[0]

@@ -115,7 +115,7 @@ def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order() -> None:
 
 
 def test_mistakes_about_runs(runs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no run"):
+    with pytest.raises(ConfigError, match="must contain a run"):
         embed_run(tmp_path)
     with pytest.raises(ConfigError, match="there is no split 'tset': did you mean 'test'"):
         embed_run(runs["plain"], split="tset")
