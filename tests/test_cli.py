@@ -125,7 +125,7 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run"], "give either a CONFIG to run or --resume DIR"),
         (["run", "c.toml", "--resume", "x"], "give either a CONFIG to run or --resume DIR"),
         (["run", "--resume", "nowhere"], "must contain a run, got 'nowhere' without a config.toml"),
-        (["run", "c.toml", "--out", "c.toml"], "and 'c.toml' is a file: choose another"),
+        (["run", "c.toml", "--out", "c.toml"], "must be a folder, got the file 'c.toml': choose another"),
         (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
         (["compare", "nowhere"], "must contain a run, got 'nowhere'"),
         (["list", "modles"], "there is nothing to list under 'modles': did you mean 'models'?"),
