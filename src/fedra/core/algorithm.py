@@ -146,11 +146,25 @@ class Algorithm:
         return bool(self.sharing.owned)
 
     def owns(self, name: str) -> bool:
-        """Whether the rows of this parameter belong to classes that clients own."""
+        """Whether the rows of a parameter belong to classes that clients own.
+
+        Args:
+            name: Name of the parameter.
+
+        Returns:
+            True if they do.
+        """
         return self.sharing.is_owned(name)
 
     def freezes(self, name: str) -> bool:
-        """Whether the parameters with this name or prefix are never trained."""
+        """Whether parameters are never trained.
+
+        Args:
+            name: Name or prefix of the parameters.
+
+        Returns:
+            True if they are frozen.
+        """
         return self.sharing.is_frozen(name)
 
     @property
@@ -171,7 +185,12 @@ class Algorithm:
         return any(isinstance(part, CountsSteps) for part in self.every_part())
 
     def check_training(self, optimizer: Optimizer, epochs: int) -> None:
-        """Let every part reject local training that it does not support, before any client trains."""
+        """Raise `ConfigError` if a part does not support the local training.
+
+        Args:
+            optimizer: The optimizer of the first round.
+            epochs: Number of local epochs.
+        """
         for part in self.every_part():
             if isinstance(part, ChecksTraining):
                 part.check_training(optimizer, epochs)

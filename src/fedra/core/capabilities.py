@@ -51,7 +51,8 @@ class OwnParams:
                 return {"scale": torch.ones(())}
 
             def loss(self, output, params, view):
-                return F.cross_entropy(params["learned-scale.scale"] * output.logits, view.batch.targets)
+                logits = params["learned-scale.scale"] * output.logits
+                return view.batch.mean(F.cross_entropy(logits, view.batch.targets, reduction="none"))
         ```
     """
 
@@ -103,6 +104,10 @@ class ClientState:
             def init_client(self, origin):
                 return {"last": tree.zeros_like(origin.params)}
 
+            def gradient(self, inner, params, view):
+                last = view.client.memory[self.name]["last"]
+                return tree.add(inner(params), last, -0.01)
+
             def finish_client(self, local):
                 return {"last": local.drift}, {}
         ```
@@ -145,12 +150,17 @@ class ServerState:
 
     Example:
         ```python
-        class ServerMomentum(ServerRule, ServerState):
+        class Average(ServerRule, ServerState):  # a running average of the global model
             def init_server(self, weights):
-                return {"velocity": tree.zeros_like(weights.params)}
+                return {"average": tree.clone(weights.params)}
 
             def broadcast(self, memory):
-                return {"velocity": memory["velocity"]}
+                return {"average": memory["average"]}
+
+            def update(self, before, server, population):
+                average = tree.scale(server.memory[self.name]["average"], 0.9)
+                average = tree.add(average, server.weights.params, 0.1)
+                return server.with_memory(self.name, {"average": average})
         ```
     """
 
@@ -188,6 +198,9 @@ class CollectsUploads:
 
             def finish_round(self, before, server, total, population):
                 return server.with_memory(self.name, total)
+
+            def update(self, before, server, population):
+                return server
         ```
     """
 
@@ -259,6 +272,10 @@ class StepDraws:
         class Noise(Term, StepDraws):
             def draw(self, examples, generator):
                 return {"noise": torch.randn(examples, generator=generator)}
+
+            def loss(self, output, params, view):
+                noise = view.batch.drawn[self.name]["noise"]
+                return view.batch.mean(noise * output.logits.mean(dim=1))
         ```
     """
 
@@ -318,6 +335,9 @@ class TrainsBeside:
     Example:
         ```python
         class Personal(Personalizer, StepState, TrainsBeside):
+            def init_steps(self, client):
+                return tree.clone(client.origin.params)
+
             def beside(self, algorithm, params, view):
                 own = view.carried[self.name]
                 view.carry(self.name, tree.add(own, tree.subtract(params, own), 0.1))

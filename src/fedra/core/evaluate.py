@@ -90,7 +90,7 @@ def count(
 ) -> list[Counts]:
     """Count correct predictions and losses of each batch, given by start and end, in evaluation mode.
 
-    All passes are queued before the first result is read, so the device is synchronized two or three times in all.
+    All passes are queued before the first result is read, so the device is synchronized only two or three times.
     """
     results = [_predict(model, weights, test, start, end, scores) for start, end in batches]
     sizes = [end - start for start, end in batches]

@@ -27,7 +27,7 @@ def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int]
     """(epochs, all examples): the order of each client's examples, one client after another.
 
     An epoch sorts a client's examples by hashes of (seed, round, client, index), so the orders of a thousand clients
-    take a few array operations and each is the same as for the client alone.
+    take a few array operations, and each is the same whether or not other clients are computed with it.
     """
     owner = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
     ends = np.cumsum(sizes)

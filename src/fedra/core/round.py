@@ -21,7 +21,7 @@ from fedra.core.model import Weights
 from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.teachers import look_up, teacher_outputs, teacher_weights
 from fedra.core.tree import Tree
-from fedra.core.uploads import Uploads, alone
+from fedra.core.uploads import Uploads, stack_of_one
 from fedra.core.view import Client, Local, Population, Server, Upload
 
 
@@ -69,11 +69,11 @@ def finish(program: ClientProgram, client: Client, state: Tree, metrics: StepMet
     memory, extras = program.finish(local)
     delta = {name: (value - client.origin.params[name]).contiguous() for name, value in params.items()}
     uploads = program.uploads(
-        delta=tree.each(delta, alone),
-        buffers=tree.each(state["buffers"], alone),
+        delta=tree.each(delta, stack_of_one),
+        buffers=tree.each(state["buffers"], stack_of_one),
         examples=[client.examples],
         steps=[steps],
-        extras=tree.each(extras, alone),
+        extras=tree.each(extras, stack_of_one),
         metrics=metrics,
     )
     return memory, uploads[0]

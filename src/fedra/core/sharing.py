@@ -43,7 +43,7 @@ class Sharing(Part, ClientState, CollectsUploads):
     frozen: tuple[str, ...] = ()
     owned: tuple[str, ...] = ()
     formula: ClassVar[str] = (
-        "averaged: all parameters but those whose names begin with a private, frozen or owned prefix"
+        "averaged: all parameters except those whose names start with a private, frozen or owned prefix"
     )
 
     @property
@@ -60,12 +60,15 @@ class Sharing(Part, ClientState, CollectsUploads):
         return bool(self.owned)
 
     def is_private(self, name: str) -> bool:
+        """Whether the parameter or buffer stays with the client."""
         return name.startswith(self.private) if self.private else False
 
     def is_frozen(self, name: str) -> bool:
+        """Whether the parameter is never trained."""
         return name.startswith(self.frozen) if self.frozen else False
 
     def is_owned(self, name: str) -> bool:
+        """Whether the parameter's rows belong to classes."""
         return name.startswith(self.owned) if self.owned else False
 
     def is_returned(self, name: str) -> bool:
@@ -73,6 +76,7 @@ class Sharing(Part, ClientState, CollectsUploads):
         return self.is_owned(name) and not self.is_private(name)
 
     def is_averaged(self, name: str) -> bool:
+        """Whether the parameter or buffer is averaged over clients."""
         return not (self.is_private(name) or self.is_frozen(name) or self.is_owned(name))
 
     def trained(self, names: Iterable[str]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Uploads:
         Returns:
             The stack.
         """
-        return cls(**_each(upload, lambda value: alone(value) if isinstance(value, Tensor) else [value]))
+        return cls(**_each(upload, lambda value: stack_of_one(value) if isinstance(value, Tensor) else [value]))
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -98,6 +98,6 @@ def _each(record: Upload | Uploads, function: Callable[[Any], Any]) -> dict[str,
     return {n: tree.each(v, function) if isinstance(v, dict) else function(v) for n, v in values.items()}
 
 
-def alone(value: Tensor) -> Tensor:
+def stack_of_one(value: Tensor) -> Tensor:
     """The tensor as a stack of one."""
     return value.unsqueeze(0)

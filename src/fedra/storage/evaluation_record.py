@@ -98,25 +98,25 @@ def write_evaluation(
     If the name belongs to another data set or model, a digest is appended.
     """
     about = RecordSubject.of(found.source or found.name, model, folder)
-    place = locate_record(folder, found.name, about)
-    if place.name != found.name:
+    record = locate_record(folder, found.name, about)
+    if record.name != found.name:
         tell(
             console,
-            f"eval-{found.name}.json belongs to other data or another model: writing eval-{place.name}.json instead",
+            f"eval-{found.name}.json belongs to other data or another model: writing eval-{record.name}.json instead",
         )
-    if place.outdated:
-        names = ", ".join(place.outdated)
-        tell(console, f"the model has changed: removed its earlier {names} from eval-{place.name}.json")
-        for name in (name for part in place.outdated.values() for name in part.get("pictures", ())):
-            (folder / f"eval-{place.name}-{Path(name).name}").unlink(missing_ok=True)
+    if record.outdated:
+        names = ", ".join(record.outdated)
+        tell(console, f"the model has changed: removed its earlier {names} from eval-{record.name}.json")
+        for name in (name for part in record.outdated.values() for name in part.get("pictures", ())):
+            (folder / f"eval-{record.name}-{Path(name).name}").unlink(missing_ok=True)
     drawn = [(name, draw) for outcome in found.outcomes.values() for name, draw in outcome.pictures.items()]
-    claim(folder, f"eval-{place.name}.json", *(f"eval-{place.name}-{name}" for name, _ in drawn))
+    claim(folder, f"eval-{record.name}.json", *(f"eval-{record.name}-{name}" for name, _ in drawn))
     with steps(console, "drawing", len(drawn)) as done:
         for name, draw in drawn:
-            draw(folder / f"eval-{place.name}-{name}")
+            draw(folder / f"eval-{record.name}-{name}")
             done(1)
-    path = folder / f"eval-{place.name}.json"
-    protocols: dict[str, object] = place.current | {
+    path = folder / f"eval-{record.name}.json"
+    protocols: dict[str, object] = record.current | {
         name: {
             "table": it.table,
             "figures": it.figures,
