@@ -207,7 +207,9 @@ def test_what_ray_changes_is_put_back_and_its_complaints_are_a_sentence() -> Non
                 raise ConnectionError("nobody answers\nand more")
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(ConfigError, match=r"no Ray .* at runner.address = 'auto' \(nobody answers\): check the"):
+    with pytest.raises(
+        ConfigError, match=r"cannot connect to Ray at runner.address = 'auto' \(nobody answers\): check the"
+    ):
         _connect(Stub(), "auto", cpus=1)
     assert signal.getsignal(signal.SIGTERM) == before
     assert _connect(Stub(), None, cpus=7)

@@ -64,7 +64,7 @@ def _round(path: str, value: Tensor, narrow: torch.dtype) -> Tensor:
     rounded = value.to(narrow)
     if narrow is torch.float16 and bool(rounded.isinf().any()):
         raise RunFailed(
-            f"client state must be at most {torch.finfo(narrow).max:.0f} (the largest float16), got more in '{path}': "
+            f"client state must be at most {torch.finfo(narrow).max:.0f} in magnitude (float16), got more in '{path}': "
             "set memory.precision = 'bfloat16'"
         )
     return rounded
