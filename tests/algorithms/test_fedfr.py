@@ -86,7 +86,7 @@ def test_a_worker_process_gives_the_same_bits_and_a_stack_is_refused_in_a_senten
     here = toy.run(work, COHORTS)
     assert toy.same_bits(there.params, here.params)
     assert all(toy.same_bits(flatten(there.memory[c]), flatten(here.memory[c])) for c in range(3))
-    with pytest.raises(ConfigError, match=r"choose public examples .* cannot be stacked: use the runner 'processes'"):
+    with pytest.raises(ConfigError, match=r"select public examples .* cannot be stacked: use the runner 'processes'"):
         RUNNERS["stacked"](work)
     assert choose(work, 3).runner != "stacked"
 
@@ -137,7 +137,7 @@ def check_public(algorithm: Algorithm) -> None:
 
 
 def test_public_examples_need_a_part_that_knows_them() -> None:
-    with pytest.raises(ConfigError, match="no part of this algorithm trains on public examples"):
+    with pytest.raises(ConfigError, match="public data must be used by the algorithm"):
         check_public(ours.fedgc())
     with pytest.raises(ConfigError, match="must cover their classes, got"):
         check_public(ours.fedfr().plus(ours.fedlc()))

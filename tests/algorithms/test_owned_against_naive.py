@@ -228,6 +228,6 @@ def test_unequal_numbers_of_classes_cannot_be_stacked() -> None:
     data = OwnClients(
         [toy.replace(one, targets=one.targets.clamp(max=3 - n)) for n, one in enumerate(toy.clients().examples)]
     )
-    with pytest.raises(ConfigError, match="cannot be stacked"):
+    with pytest.raises(ConfigError, match="for all clients to be stacked"):
         toy.run(toy.job(ours.fedpe(), data=data), runner="stacked")
     assert jobs.Job.classes_of(toy.job(ours.fedpe(), data=data), 2) == 2

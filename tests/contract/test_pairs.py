@@ -131,5 +131,5 @@ def test_algorithms_join(first: str) -> None:
 
 
 def test_a_part_of_no_slot_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is not a part that goes into a slot of an algorithm"):
+    with pytest.raises(ConfigError, match="plus must be given algorithms or parts that have a slot"):
         algorithms.fedavg().plus(DriftRadius())

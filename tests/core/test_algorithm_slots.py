@@ -58,12 +58,12 @@ def test_an_objective_is_needed() -> None:
 
 
 def test_an_objective_that_sees_no_data_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"\(proximal, dynamic-regularizer\) looks at the data"):
+    with pytest.raises(ConfigError, match="must depend on the data, got proximal, dynamic-regularizer"):
         Algorithm(objective=(Proximal(), DynamicRegularizer()), combine=WeightedMean())
 
 
 def test_a_part_in_the_wrong_slot_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'clip' is not a Term and cannot go into the slot 'objective'"):
+    with pytest.raises(ConfigError, match="the slot 'objective' must hold Term parts, got the part 'clip'"):
         Algorithm(objective=(Clip(),), combine=WeightedMean())  # type: ignore[arg-type]
 
 
@@ -77,7 +77,9 @@ def test_a_part_in_the_wrong_slot_is_refused() -> None:
     ],
 )
 def test_two_different_parts_may_not_share_a_memory(make: object) -> None:
-    with pytest.raises(ConfigError, match="would share one memory: give both the same fields or keep one"):
+    with pytest.raises(
+        ConfigError, match=r"must be equal, got two different parts .*: give both the same fields, or remove one"
+    ):
         make()  # type: ignore[operator]
 
 

@@ -50,7 +50,7 @@ def rows(data: LocalData) -> list[int]:
 @given(st.integers(1, 60), st.integers(1, 20) | st.none(), st.booleans(), st.integers(1, 3))
 def test_portions(examples: int, batch: int | None, drop_last: bool, epochs: int) -> None:
     schedule = LocalTraining(epochs=epochs, batch=batch, drop_last=drop_last)
-    cuts = schedule.portions(examples)
+    cuts = schedule.batch_ranges(examples)
     assert cuts[0][0] == 0
     assert all(end == start for (_, end), (start, _) in pairwise(cuts))
     sizes = [end - start for start, end in cuts]
@@ -103,5 +103,5 @@ def test_inputs_take_the_models_type_and_whole_numbers_stay() -> None:
 
 @pytest.mark.parametrize("batch", [4, None])
 def test_a_client_without_examples_is_refused(batch: int | None) -> None:
-    with pytest.raises(DataError, match="client 3 has no examples"):
+    with pytest.raises(DataError, match="at least one example, got none for client 3"):
         local(LocalTraining(batch=batch), count=0, client=3)

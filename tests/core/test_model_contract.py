@@ -12,14 +12,16 @@ from fedra.errors import ConfigError
 
 
 def test_a_model_needs_a_body_and_a_head() -> None:
-    with pytest.raises(ConfigError, match=r"Linear has no 'body' and 'head': build it with both, or name its last"):
+    with pytest.raises(
+        ConfigError, match=r"'body' and 'head', got Linear without them: build it with both, or name its last"
+    ):
         Model(nn.Linear(2, 2))
 
 
 def test_no_parameter_may_lie_outside() -> None:
     net = toy.mlp()
     net.register_parameter("scale", nn.Parameter(torch.ones(1)))
-    with pytest.raises(ConfigError, match="'scale' lies outside the model's body and head"):
+    with pytest.raises(ConfigError, match="in the model's body or head, got 'scale' outside"):
         Model(net)
 
 
@@ -27,7 +29,7 @@ def test_body_and_head_may_not_share() -> None:
     """Each is called with its own weights, so that a shared one would stand still in one of them."""
     net = toy.Net(nn.Linear(3, 3), nn.Linear(3, 3))
     net.head.weight = net.body.weight
-    with pytest.raises(ConfigError, match=r"share the parameter 'head\.weight'"):
+    with pytest.raises(ConfigError, match=r"must not share parameters, got 'head\.weight'"):
         Model(net)
 
 

@@ -61,14 +61,14 @@ class ToyKeeper(Term, ClientState, ServerState):
     [
         (
             ToyForgotMean(),
-            r"loss of the part 'toy-forgot-mean' must return one number.*got shape \(4, 4\).*batch\.mean",
+            r"loss of the part 'toy-forgot-mean' must return a scalar.*got shape \(4, 4\).*batch\.mean",
         ),
-        (ToyNumber(), "loss of the part 'toy-number' must return one number.*got float"),
-        (ToyKeeper(first={"count": 3}), "init_client of the part 'toy-keeper'.*got int under 'count'.*torch.tensor"),
+        (ToyNumber(), "loss of the part 'toy-number' must return a scalar.*got float"),
+        (ToyKeeper(first={"count": 3}), "init_client of the part 'toy-keeper'.*got int at 'count'.*torch.tensor"),
         (ToyKeeper(first=[1]), "init_client of the part 'toy-keeper'.*must be a dict of tensors.*got list"),
-        (ToyKeeper(server={"a": {"b": 1.0}}), r"init_server of the part 'toy-keeper'.*got float under 'a\|b'"),
-        (ToyKeeper(last={}), r"finish_client of the part 'toy-keeper' must return \(memory, extras\).*got dict"),
-        (ToyKeeper(last=({"count": 1}, {})), "the memory that finish_client of the part 'toy-keeper'.*got int"),
+        (ToyKeeper(server={"a": {"b": 1.0}}), r"init_server of the part 'toy-keeper'.*got float at 'a\|b'"),
+        (ToyKeeper(last={}), r"finish_client of the part 'toy-keeper' must return \(state, extras\).*got dict"),
+        (ToyKeeper(last=({"count": 1}, {})), "the state that finish_client of the part 'toy-keeper'.*got int"),
         (ToyKeeper(last=({}, {"up": None})), "the extras that finish_client of the part 'toy-keeper'.*got NoneType"),
     ],
     ids=["vector", "float", "first-int", "first-list", "server", "no-pair", "memory", "extras"],
@@ -80,7 +80,7 @@ def test_a_mistake_in_a_part_is_a_sentence(part: Term, sentence: str, runner: st
 
 def test_a_method_that_nobody_would_call_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"ToyLost defines init_client without ClientState.*ToyLost\(Term, ClientState\)"
+        ConfigError, match=r"init_client must inherit from ClientState, got ToyLost.*ToyLost\(Term, ClientState\)"
     ):
 
         class ToyLost(Term):
@@ -89,7 +89,9 @@ def test_a_method_that_nobody_would_call_is_refused() -> None:
 
 
 def test_the_name_of_a_built_in_part_is_taken() -> None:
-    with pytest.raises(ConfigError, match=r"'clip'.*has the name of fedra\.parts\.gradient\.Clip: rename the class"):
+    with pytest.raises(
+        ConfigError, match=r"unique, got 'clip' for .* and fedra\.parts\.gradient\.Clip: rename the class"
+    ):
         type("Clip", (GradientRule,), {"__module__": "my_module"})
     assert known_parts()["clip"] is Clip
 
@@ -122,4 +124,4 @@ def test_a_name_is_taken_before_its_part_was_imported() -> None:
         "try:\n    type('HeadThenBody', (GradientRule,), {'__module__': '__main__'})\n"
         "except Exception as error: print(error)"
     )
-    assert "has the name of fedra.algorithms.fedrep.HeadThenBody" in in_a_process(code)
+    assert "and fedra.algorithms.fedrep.HeadThenBody: rename the class" in in_a_process(code)

@@ -65,7 +65,7 @@ def test_a_warm_up_rises_in_a_line_and_never_stands_still(schedule: partial[floa
 
 @pytest.mark.parametrize("schedule", [cosine, polynomial])
 def test_a_warm_up_as_long_as_the_run_is_refused(schedule: partial[float]) -> None:
-    with pytest.raises(ConfigError, match=r"a warm-up of 5 rounds leaves nothing of 5: lower the warm-up"):
+    with pytest.raises(ConfigError, match=r"warmup must be less than 5 \(the number of rounds\), got 5: lower it"):
         schedule(0, 5, warmup=5)
 
 

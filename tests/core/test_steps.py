@@ -104,7 +104,7 @@ class ToyGrowth(GradientRule, StepState):
 
 
 def test_what_is_carried_keeps_its_shape() -> None:
-    with pytest.raises(ConfigError, match="the part 'toy-growth' carries other names or shapes"):
+    with pytest.raises(ConfigError, match="carried by the part 'toy-growth' must keep their names and shapes"):
         toy.run(toy.job(fedavg().plus(ToyGrowth())))
 
 
@@ -132,7 +132,9 @@ def test_every_runner_draws_alike(runner: str, module: type[toy.Net]) -> None:
 
 
 def test_a_draw_has_one_row_for_each_example() -> None:
-    with pytest.raises(ConfigError, match=r"the part 'toy-noise' drew \(3, 2\) for 4 examples"):
+    with pytest.raises(
+        ConfigError, match=r"draw of the part 'toy-noise' must return one row per example \(4\), got shape \(3, 2\)"
+    ):
         toy.run(toy.job(fedavg().plus(ToyNoise(rows=3))))
 
 
@@ -169,7 +171,7 @@ def test_teachers_of_one_name_are_each_their_parts_own(runner: str) -> None:
 
 
 def test_one_name_of_one_part_is_one_model() -> None:
-    with pytest.raises(ConfigError, match="two parts 'toy-pupil' call different models 'origin'"):
+    with pytest.raises(ConfigError, match="must be unique, got 'origin' for different models in two parts 'toy-pupil'"):
         toy.run(toy.job(fedavg().plus(ToyPupil(), ToyPupil(factor=3.0))))
 
 
@@ -185,7 +187,7 @@ def test_the_received_model_speaks_once_for_all(algorithm: Algorithm) -> None:
 def test_a_label_without_a_class_is_told(runner: str, label: int) -> None:
     own = list(toy.clients().examples)
     own[1] = replace(own[1], targets=own[1].targets.index_fill(0, torch.tensor([2]), label))
-    with pytest.raises(DataError, match=f"client 1 has the label {label}, but there are 4 classes, 0 to 3"):
+    with pytest.raises(DataError, match=rf"between 0 and 3 \(4 classes\), got {label} in client 1"):
         toy.run(toy.job(fedavg(), data=OwnClients(own)), runner=runner, **SETTINGS[runner])
 
 

@@ -93,7 +93,7 @@ def test_cores_and_the_personalizers_job_are_handed_on(chosen: list[dict[str, An
 def test_a_tiny_run_stays_sequential() -> None:
     summary = fedra.run(auto()).summary
     assert summary["runner"]["name"] == "sequential"
-    assert "s of training in all" in summary["runner"]["auto"]
+    assert "s of training in total" in summary["runner"]["auto"]
 
 
 def test_show_shows_auto(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_mistakes_are_told(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "end its name with .onnx" in tiny.mistake(capsys, "export", folder, tmp_path / "net.pt")
-    assert "holds no run" in tiny.mistake(capsys, "export", tmp_path, tmp_path / "net.onnx")
+    assert "must contain a run" in tiny.mistake(capsys, "export", tmp_path, tmp_path / "net.onnx")
     (folder / "eval-own.json").write_text("{}")
     try:
         with pytest.raises(FedraError, match=r"eval-own\.json' is no record of `fedra eval`"):

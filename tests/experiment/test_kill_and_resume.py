@@ -234,7 +234,7 @@ def _alive(process: int) -> bool:
 
 
 def test_resuming_what_cannot_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "holds no run" in mistake(capsys, "run", "--resume", tmp_path)
+    assert "must contain a run" in mistake(capsys, "run", "--resume", tmp_path)
     fedra.run(CONFIG, out=tmp_path / "run")
     assert "is finished" in mistake(capsys, "run", "--resume", tmp_path / "run")
 
@@ -277,7 +277,7 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     _half(tmp_path)
     file = tmp_path / "config.toml"
     file.write_text(re.sub(r"hidden = \[\s*8,\s*\]", "hidden = [9]", file.read_text()))
-    with pytest.raises(RunError, match="does not fit this configuration"):
+    with pytest.raises(RunError, match="must match the configuration"):
         experiment.resume(tmp_path)
 
 

@@ -52,7 +52,7 @@ def test_the_public_part_is_written_out_and_optional() -> None:
 @pytest.mark.parametrize(
     ("sections", "sentence"),
     [
-        ({"algorithm": {"name": "fedgc"}}, "no part of this algorithm trains on public examples"),
+        ({"algorithm": {"name": "fedgc"}}, "public data must be used by the algorithm"),
         ({"public": {**PUBLIC, "shape": [7]}}, r"public examples are torch.float32 of shape \(7,\)"),
         ({"public": {**PUBLIC, "size": 3}}, "the dataset 'synthetic' has no field 'size'"),
         ({"public": {"name": "synthetc"}}, "did you mean 'synthetic'"),

@@ -98,9 +98,9 @@ def test_mistakes_are_told(folder: Path, tmp_path: Path) -> None:
         fedra.run(config(model={**MODEL, "weights": "nowhere.pt"}))
     with pytest.raises(ConfigError, match=r"must fit the model, .*other shapes: body\.embedding\.weight"):
         fedra.run(config(model={**MODEL, "embedding": 9, "weights": str(folder / "model.safetensors")}))
-    with pytest.raises(RunError, match=r"has no model\.safetensors: finish it"):
+    with pytest.raises(RunError, match=r"without a model\.safetensors: finish the run"):
         embedder_of_run(tmp_path)
     silent = {"fedra": json.dumps({"model": MODEL, "classes": ["a"]})}
     safetensors.torch.save_file({"head.weight": torch.ones(1)}, tmp_path / "model.safetensors", silent)
-    with pytest.raises(RunError, match="does not say what its inputs look like"):
+    with pytest.raises(RunError, match="must describe its inputs"):
         embedder_of_run(tmp_path)

@@ -71,7 +71,7 @@ def test_training_follows_the_schedule(tmp_path: Path, monkeypatch: pytest.Monke
             ["local.schedule={name='cosine', warm=1}"],
             "the schedule 'cosine' has no field 'warm': did you mean 'warmup'?",
         ),
-        (["local.schedule={name='cosine', warmup=9}"], "a warm-up of 9 rounds leaves nothing of 3"),
+        (["local.schedule={name='cosine', warmup=9}"], "warmup must be less than 3 (the number of rounds), got 9"),
         (["local.schedule=cosine", "local.lr_decay=0.9"], "local.lr_decay = 0.9 and local.schedule = "),
         (["local.schedule=3"], "cannot use local.schedule = 3"),
     ],

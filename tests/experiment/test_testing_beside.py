@@ -122,7 +122,7 @@ def test_a_worker_killed_over_a_test_is_replaced(job: Job, pool: ProcessRunner) 
     weights = job.initial()
     test = pool.begin_evaluation(weights)
     assert not test.ready
-    pool._hand_out(deque(), lambda task: task)
+    pool._assign(deque(), lambda task: task)
     os.kill(pool._workers[0].process.pid, signal.SIGKILL)
     found, wanted = test.counts(), RUNNERS["sequential"](job).evaluate(weights)
     assert torch.equal(found.correct, wanted.correct)

@@ -262,7 +262,7 @@ def test_weight_files_are_opened_by_their_network(tmp_path: Path, photographs: P
 def test_missing_models_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"cannot be read.*: give the path where the model is now"):
         ModelSource(path="nowhere").fingerprint()
-    with pytest.raises(RunError, match=r"has no model.safetensors"):
+    with pytest.raises(RunError, match=r"without a model.safetensors"):
         FaceRecognizer(tmp_path)
     with pytest.raises(ConfigError, match=r"a model must be the folder of a run.* got int"):
         FaceRecognizer(5)

@@ -65,5 +65,5 @@ class ToyUnmarked(Term):
 def test_of_several_terms_without_a_mark_none_is_guessed() -> None:
     assert algorithm(Proximal(), ToyUnmarked()).label_loss == ToyUnmarked()
     unclear = algorithm(ToyUnmarked(), ModelContrast())
-    with pytest.raises(ConfigError, match=r"no term of the objective \(toy-unmarked, model-contrast\) is marked"):
+    with pytest.raises(ConfigError, match="must be the label loss, got toy-unmarked, model-contrast"):
         replace(unclear, personalize=FineTune())

@@ -32,11 +32,11 @@ class FakeTrial:
         self.job, self.clients = job, min(cohort, CLIENTS)
         self.compiled = self.has_public = False
 
-    alone: ClassVar[float] = 0.01
+    single: ClassVar[float] = 0.01
     stacked: ClassVar[float | None] = None
     threaded: ClassVar[float] = 0.01
-    arithmetic: ClassVar[float] = 1e6
-    arithmetic_of_a_step: ClassVar[float] = 1e5
+    operations: ClassVar[float] = 1e6
+    operations_per_step: ClassVar[float] = 1e5
     fits: ClassVar[bool] = True
 
     def stackable(self) -> bool:
@@ -81,10 +81,10 @@ def test_one_client_a_round_takes_all_cores_if_that_clearly_helps(fake: Any, thr
 
 
 def test_a_short_run_stays_sequential(fake: Any) -> None:
-    fake(alone=0.01)
+    fake(single=0.01)
     choice = choose(work(rounds=10), cohort=20, cores=8)
     assert picked(choice) == ("sequential", ONE_THREAD)
-    assert "about 2.0 s of training in all" in choice.reason
+    assert "about 2.0 s of training in total" in choice.reason
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_short_run_stays_sequential(fake: Any) -> None:
 def test_long_steps_are_shared_out_without_a_trial(
     fake: Any, cohort: int, cores: int, wanted: tuple[str, dict[str, int]]
 ) -> None:
-    fake(alone=None, arithmetic=1e11, arithmetic_of_a_step=1e9)
+    fake(single=None, operations=1e11, operations_per_step=1e9)
     choice = choose(work(), cohort, cores)
     assert picked(choice) == wanted
-    assert choice.reason == "1 GFLOP a step: no calibration needed"
+    assert choice.reason == "1 GFLOP per step: no calibration needed"
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_a_stack_must_clearly_win_and_agree(fake: Any, stacked: float, fits: boo
 
 
 def test_the_line_says_what_was_seen(fake: Any) -> None:
-    fake(alone=0.0019, stacked=0.0002)
+    fake(single=0.0019, stacked=0.0002)
     assert str(choose(work(), cohort=8, cores=1)) == (
-        "stacked, 1 thread (calibrated on 8 clients: sequential 1.9 ms, stacked 0.2 ms a client)"
+        "stacked, 1 thread (calibrated on 8 clients: sequential 1.9 ms, stacked 0.2 ms per client)"
     )
-    fake(alone=2.5, stacked=2.5)
+    fake(single=2.5, stacked=2.5)
     assert str(choose(work(), cohort=8, cores=2)) == (
         "processes, 2 workers, 1 thread each (calibrated on 8 clients: sequential 2.5 s, processes about 1.3 s, "
-        "stacked 2.5 s a client)"
+        "stacked 2.5 s per client)"
     )
 
 
 def test_a_message_dearer_than_the_client_keeps_the_pool_away(fake: Any) -> None:
-    fake(alone=0.0003, stacked=0.0003)
+    fake(single=0.0003, stacked=0.0003)
     assert choose(work(), cohort=80, cores=8).runner == "sequential"
 
 
@@ -139,9 +139,9 @@ def test_no_stack_of_convolutions_on_a_cpu(fake: Any) -> None:
 
 def test_on_a_gpu_never_a_pool(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "_on_cpu", lambda job: False)
-    fake(stacked=0.02, arithmetic=1e12, arithmetic_of_a_step=1e10)
+    fake(stacked=0.02, operations=1e12, operations_per_step=1e10)
     assert picked(choose(work(), cohort=80, cores=8)) == ("sequential", ONE_THREAD)
-    fake(stacked=0.001, arithmetic=1e12, arithmetic_of_a_step=1e10)
+    fake(stacked=0.001, operations=1e12, operations_per_step=1e10)
     assert choose(work(module=toy.conv(torch.float32)), cohort=80, cores=8).runner == "stacked"
 
 
@@ -192,7 +192,7 @@ def test_a_job_that_fails_is_left_to_the_run_to_tell() -> None:
     broken = replace(work(), algorithm=scaffold(), local=replace(toy.LOCAL, optimizer="adam"))
     choice = choose(broken, cohort=3, cores=1)
     assert picked(choice) == ("sequential", ONE_THREAD)
-    assert choice.reason == "the calibration failed with ConfigError"
+    assert choice.reason == "calibration failed with ConfigError"
 
 
 def test_a_trial_leaves_no_trace() -> None:
@@ -202,10 +202,10 @@ def test_a_trial_leaves_no_trace() -> None:
     weights = {name: value.clone() for name, value in module.state_dict().items()}
     state, count, module.training = torch.random.get_rng_state(), torch.get_num_threads(), True
     trial = Trial(job, 3)
-    assert trial.alone > 0
+    assert trial.single > 0
     assert trial.stackable()
     assert trial.stacked > 0
-    assert trial.arithmetic > 0
+    assert trial.operations > 0
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.get_num_threads() == count
     assert module.training
@@ -232,10 +232,10 @@ def test_a_trial_takes_large_and_small_clients_cut_to_a_few_steps() -> None:
 def test_arithmetic_is_counted_layer_by_layer() -> None:
     """5 x 6 and 6 x 4 weights, two operations each, three passes; clients of 11, 6 and 9 examples in two epochs."""
     trial = Trial(toy.job(fedavg(), toy.mlp(torch.float32)), 3)
-    assert trial.arithmetic == pytest.approx(3 * 2 * (5 * 6 + 6 * 4) * 2 * 26 / 3)
+    assert trial.operations == pytest.approx(3 * 2 * (5 * 6 + 6 * 4) * 2 * 26 / 3)
     images = toy.job(fedavg(), toy.conv(torch.float32))
     per_example = 2 * (3 * 9 * 4 + 12 * 4)  # three kernels of nine at four places, then the head
-    assert Trial(images, 3).arithmetic == pytest.approx(3 * per_example * 2 * 26 / 3)
+    assert Trial(images, 3).operations == pytest.approx(3 * per_example * 2 * 26 / 3)
 
 
 def test_a_whole_client_is_reckoned_from_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_a_whole_client_is_reckoned_from_its_steps(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Trial, "_seconds", seconds)
     steps = (3 + 2 + 3) / 3
-    assert trial.alone == pytest.approx(0.08 * 3 / 8 * 10 * steps)
+    assert trial.single == pytest.approx(0.08 * 3 / 8 * 10 * steps)
     assert tried == [[0], [0], [0, 1, 2], [0, 1, 2]]
 
 
@@ -286,5 +286,5 @@ def test_a_users_module_that_counts_its_passes_does_not_notice_the_trial() -> No
     module = toy.mlp(torch.float32)
     module.body = nn.Sequential(module.body, Counting())
     job = toy.job(fedavg(), module)
-    assert Trial(job, 3).alone > 0
+    assert Trial(job, 3).single > 0
     assert module.body[1].passes == 0

@@ -225,21 +225,21 @@ def test_a_loss_with_running_state_goes_on_from_epoch_to_epoch() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "sentence"),
     [
-        (fedavg().plus(Proximal()), "'proximal', which compares with the model that a round began with"),
+        (fedavg().plus(Proximal()), "'proximal', which compares with the model at the start of a round"),
         (fedavg().plus(AlsoDescend(Distillation())), "'distillation', which compares with the model"),
-        (ENTRIES["fedsol"].recipe(), "'distillation', which compares with the model that a round began with"),
-        (ENTRIES["moon"].recipe(), "'model-contrast', which compares with the model that a round began with"),
-        (ENTRIES["scaffold"].recipe(), "'control-variates', which remembers something for every client"),
-        (ENTRIES["feddyn"].recipe(), "'dynamic-regularizer', which remembers something for every client"),
-        (ENTRIES["fedadam"].recipe(), "'server-adam', which acts on the average of many clients"),
-        (ENTRIES["fednova"].recipe(), "'normalized-mean', which joins the uploads of many clients"),
-        (fedavg().plus(Median()), "'median', which joins the uploads of many clients"),
+        (ENTRIES["fedsol"].recipe(), "'distillation', which compares with the model at the start of a round"),
+        (ENTRIES["moon"].recipe(), "'model-contrast', which compares with the model at the start of a round"),
+        (ENTRIES["scaffold"].recipe(), "'control-variates', which keeps client state"),
+        (ENTRIES["feddyn"].recipe(), "'dynamic-regularizer', which keeps client state"),
+        (ENTRIES["fedadam"].recipe(), "'server-adam', which changes the average of several clients"),
+        (ENTRIES["fednova"].recipe(), "'normalized-mean', which combines the uploads of several clients"),
+        (fedavg().plus(Median()), "'median', which combines the uploads of several clients"),
         (fedavg().plus(Sharing(private=("head.",))), "'sharing', which keeps parameters with clients"),
-        (ENTRIES["fedbabu"].recipe(), "'fine-tune', which makes a model for every client"),
+        (ENTRIES["fedbabu"].recipe(), "'fine-tune', which trains a personal model for every client"),
     ],
 )
 def test_what_needs_clients_is_refused(algorithm: Algorithm, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=f"centralized training cannot use the part {sentence}.*take it out, or use"):
+    with pytest.raises(ConfigError, match=f"centralized training cannot use the part {sentence}.*remove it, or use"):
         refuse_federated_parts(algorithm)
 
 
@@ -255,7 +255,7 @@ def test_every_algorithm_is_either_taken_or_refused_with_a_sentence(name: str) -
 
 def test_the_runner_wants_one_pool_and_one_epoch() -> None:
     for work in (toy.job(fedavg(), local=LOCAL), job(fedavg(), toy.LOCAL)):
-        with pytest.raises(ConfigError, match="the centralized runner trains one pool, one epoch a round"):
+        with pytest.raises(ConfigError, match="the centralized runner must have one client and epochs = 1, got "):
             RUNNERS["centralized"](work)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedra.runners.handover import Line, common_memory
+from fedra.runners.handover import Channel, shared_memory
 
 
 def message() -> dict[str, Any]:
@@ -25,10 +25,10 @@ def message() -> dict[str, Any]:
 def carried(size: int, what: Any) -> Any:
     """What comes out at the other end of a line with so much memory."""
     ours, theirs = multiprocessing.Pipe()
-    memory = common_memory(size) if size else np.empty(0, np.uint8)
-    sender = Thread(target=Line(ours, memory).send, args=(what,))
+    memory = shared_memory(size) if size else np.empty(0, np.uint8)
+    sender = Thread(target=Channel(ours, memory).send, args=(what,))
     sender.start()
-    found = Line(theirs, memory).receive()
+    found = Channel(theirs, memory).receive()
     sender.join()
     memory[:] = 0  # the next message's
     return found
@@ -45,21 +45,21 @@ def test_a_message_arrives_as_it_was_sent(size: int) -> None:
 
 def test_two_messages_on_the_way_do_not_touch_each_other() -> None:
     ours, theirs = multiprocessing.Pipe()
-    memory = common_memory(8192)
-    sender, reader = Line(ours, memory), Line(theirs, memory)
+    memory = shared_memory(8192)
+    sender, reader = Channel(ours, memory), Channel(theirs, memory)
     sender.send(torch.ones(500))
     sender.send(torch.zeros(500))
     assert torch.equal(reader.receive(), torch.ones(500))
     assert torch.equal(reader.receive(), torch.zeros(500))
 
 
-def test_a_whisper_is_short_or_not_sent() -> None:
+def test_a_send_if_short_is_short_or_not_sent() -> None:
     ours, theirs = multiprocessing.Pipe()
-    line = Line(ours, common_memory(8192))
-    assert not line.whisper(torch.ones(2000))
+    line = Channel(ours, shared_memory(8192))
+    assert not line.send_if_short(torch.ones(2000))
     assert not theirs.poll()
-    assert line.whisper({"client": 3, "few": torch.ones(3)})
-    assert Line(theirs, line.memory).receive()["few"].tolist() == [1, 1, 1]
+    assert line.send_if_short({"client": 3, "few": torch.ones(3)})
+    assert Channel(theirs, line.memory).receive()["few"].tolist() == [1, 1, 1]
 
 
 def test_one_tensor_under_two_names_stays_one() -> None:

@@ -173,7 +173,7 @@ def test_an_error_says_where_it_happened(portable: bool) -> None:
 def test_a_users_mistake_arrives_as_it_is() -> None:
     job = replace(work(scaffold()), local=replace(toy.LOCAL, optimizer="adam"))
     runner = pool(job)
-    with pytest.raises(ConfigError, match="has no effective number of steps"):
+    with pytest.raises(ConfigError, match="divide by the effective number of steps"):
         one_round(runner, job)
     runner.close()
 

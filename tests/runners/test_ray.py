@@ -173,7 +173,7 @@ def test_few_results_wait_their_turn(two: RayRunner) -> None:
 
 
 def test_more_than_the_cluster_has_is_refused(ray: Any) -> None:
-    with pytest.raises(ConfigError, match=r"has 2 CPUs and 0 GPUs, too few for 3 workers .* lower workers"):
+    with pytest.raises(ConfigError, match=r"for each of 3 workers, got 2 CPUs and 0 GPUs: lower workers"):
         on_ray(work(), workers=3)
     assert ray.is_initialized()
 
@@ -187,7 +187,7 @@ def test_the_number_of_workers(asked: int | None, threads: int, gpus: float, cou
 
 def test_without_ray_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"needs Ray: install it with pip install 'fedra\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"Ray must be installed for the runner 'ray': pip install 'fedra\[ray\]'"):
         on_ray(work())
 
 
@@ -207,7 +207,9 @@ def test_what_ray_changes_is_put_back_and_its_complaints_are_a_sentence() -> Non
                 raise ConnectionError("nobody answers\nand more")
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(ConfigError, match=r"no Ray .* at runner.address = 'auto' \(nobody answers\): check the"):
+    with pytest.raises(
+        ConfigError, match=r"cannot connect to Ray at runner.address = 'auto' \(nobody answers\): check the"
+    ):
         _connect(Stub(), "auto", cpus=1)
     assert signal.getsignal(signal.SIGTERM) == before
     assert _connect(Stub(), None, cpus=7)
@@ -225,7 +227,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once(address: str) -> Non
         def is_initialized(self) -> bool:
             return False
 
-    with pytest.raises(ConfigError, match=r"there is no Ray to be had at runner.address = .*: check the address"):
+    with pytest.raises(ConfigError, match=r"cannot connect to Ray at runner.address = .*: check the address"):
         _connect(Stub(), address, cpus=1)
 
 
@@ -269,5 +271,5 @@ def test_a_job_that_ray_cannot_finish_is_a_sentence() -> None:
 
     runner = object.__new__(RayRunner)
     runner._ray = Stub()
-    with pytest.raises(RunError, match=r"client or task 5 in 3 tries \(the node is gone\): .* use fewer workers"):
+    with pytest.raises(RunError, match=r"client or task 5 in 3 attempts \(the node is gone\), .*: use fewer workers"):
         runner._answer(5, object())

@@ -20,7 +20,7 @@ from fedra.core.batches import AsIs
 from fedra.core.job import Job
 from fedra.core.tree import Tree
 from fedra.runners.base import Results
-from fedra.runners.handover import Line
+from fedra.runners.handover import Channel
 from fedra.runners.processes import ProcessRunner, processes
 
 SIZES = (11, 6, 9, 8, 5, 7, 10, 4, 6)
@@ -66,13 +66,13 @@ def same(found: list[dict[str, Tensor]], others: list[dict[str, Tensor]]) -> boo
 def told(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each message could be sent ahead, as a round goes on."""
     found: list[bool] = []
-    whisper = Line.whisper
+    send_if_short = Channel.send_if_short
 
-    def noted(self: Line, message: Any) -> bool:
-        found.append(whisper(self, message))
+    def noted(self: Channel, message: Any) -> bool:
+        found.append(send_if_short(self, message))
         return found[-1]
 
-    monkeypatch.setattr(Line, "whisper", noted)
+    monkeypatch.setattr(Channel, "send_if_short", noted)
     return found
 
 

@@ -77,7 +77,7 @@ def test_equal_bits_for_any_cap_reader_runner_and_after_a_resume(
     workers = config(memory={"precision": precision, "ram": 0}, runner={"name": "processes", "workers": 2})
     fedra.run(workers, out=tmp_path / "processes")
     assert tiny.record(tmp_path / "processes") == wanted
-    monkeypatch.setattr(Memories, "_go_on_reading", lambda self: None)
+    monkeypatch.setattr(Memories, "_resume_reading", lambda self: None)
     fedra.run(half, out=tmp_path / "unread")
     assert tiny.record(tmp_path / "unread") == wanted
 

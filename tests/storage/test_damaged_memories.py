@@ -15,7 +15,7 @@ import fedra
 import tiny
 from fedra.experiment import run as experiment
 from fedra.storage.checkpoint import Checkpoint
-from fedra.storage.client_state import Damaged, pack
+from fedra.storage.client_state import DamagedFile, pack
 from fedra.storage.client_state import client_files as files
 from fedra.storage.state import State
 from remembering import config, longer, manifest_of, memory
@@ -88,7 +88,7 @@ def _harm(victim: Path, harm: str) -> None:
 def test_a_file_that_is_no_safetensors_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"no tensors")
-    with pytest.raises(Damaged, match="is damaged"):
+    with pytest.raises(DamagedFile, match="is damaged"):
         files.read_packed(path, files._digest(b"no tensors"))
 
 
@@ -112,7 +112,7 @@ def test_the_doctor_verifies_a_run(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 def test_the_doctor_has_nothing_to_verify(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "holds no run" in mistake(capsys, "doctor", tmp_path)
+    assert "must contain a run" in mistake(capsys, "doctor", tmp_path)
     fedra.run(config(), out=tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     code, shown, _ = call(capsys, "doctor", tmp_path / "run")

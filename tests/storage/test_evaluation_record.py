@@ -51,9 +51,7 @@ def test_protocols_on_one_set_gather(run: Path) -> None:
 def test_a_set_of_the_same_name_has_a_record_of_its_own(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = write_evaluation(found("verification", "/a/crops"), run, model=run)
     second = write_evaluation(found("verification", "/b/crops"), run, Console(width=300), model=run)
-    assert "eval-crops.json is kept for other data or another model: this record is eval-crops-" in (
-        capsys.readouterr().out
-    )
+    assert "eval-crops.json belongs to other data or another model: writing eval-crops-" in (capsys.readouterr().out)
     assert first != second
     assert write_evaluation(found("identification", "/b/crops"), run, model=run) == second
     assert list(record(second)["protocols"]) == ["verification", "identification"]
@@ -82,7 +80,7 @@ def test_another_model_in_the_folder_is_kept_apart_and_a_changed_one_starts_anew
     assert write_evaluation(found("verification", "/a/crops"), tmp_path, Console(width=300), model=one) == first
     assert list(record(first)["protocols"]) == ["verification"]
     assert not (tmp_path / "eval-crops-cmc.svg").exists()
-    assert "no longer has its identification of before" in capsys.readouterr().out
+    assert "the model has changed: removed its earlier identification from eval-" in capsys.readouterr().out
 
 
 def test_a_damaged_record_is_written_anew_and_one_of_an_older_version_is_left(run: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_folder_in_use_is_refused_until_its_run_is_killed(capsys: pytest.Captu
 
 
 def test_a_folder_is_free_after_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no run"):
+    with pytest.raises(ConfigError, match="must contain a run"):
         experiment.resume(tmp_path)
     assert not list(tmp_path.iterdir())
     fedra.run(tiny.table(rounds=1), out=tmp_path)
@@ -85,5 +85,5 @@ def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
     config = read(tiny.table())
     with RunFolder(tmp_path).begun(config, force=False), pytest.raises(RunError, match="is in use"):
         fedra.run(tiny.table(), out=tmp_path, force=True)
-    with pytest.raises(ConfigError, match="was begun"), RunFolder(tmp_path).begun(config, force=False):
+    with pytest.raises(ConfigError, match="was started"), RunFolder(tmp_path).begun(config, force=False):
         pass

@@ -144,7 +144,7 @@ MINE = ("model.safetensors", "summary.json", "curves.svg", "eval-mine.json", "ch
 def test_a_folder_with_files_of_the_users_own_is_refused(tmp_path: Path, name: str, force: bool) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(ConfigError, match=r"must be empty or hold a run, and .* choose another"):
+    with pytest.raises(ConfigError, match=r"must be empty or contain a run, got .* choose another"):
         fedra.run(tiny.table(), out=tmp_path, force=force)
     assert (tmp_path / name).read_text() == "mine"
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / name}
@@ -173,9 +173,9 @@ def test_a_list_that_points_outside_of_the_folder_removes_nothing_there(tmp_path
 def test_a_run_that_was_begun_is_told_apart(tmp_path: Path) -> None:
     fedra.run(tiny.table(), out=tmp_path)
     (tmp_path / "summary.json").unlink()
-    with pytest.raises(ConfigError, match="was begun and can be continued"):
+    with pytest.raises(ConfigError, match="was started and can be resumed"):
         fedra.run(tiny.table(), out=tmp_path)
-    with pytest.raises(RunError, match="is not finished: continue it with --resume"):
+    with pytest.raises(RunError, match="is not finished: resume it with --resume"):
         RunFolder(tmp_path).summary()
 
 

@@ -1,4 +1,4 @@
-"""The theory: parts, algorithms, the client's program, the round. Nothing here knows a data set or a runner."""
+"""The training engine: parts, algorithms, the client program and the round. Independent of data sets and runners."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """An algorithm: a choice of parts in named slots.
 
-Terms add (in any order), gradient rules nest (the first listed is the outermost), server rules run in order:
-that is the whole law of composition.
+Terms add up in any order, gradient rules nest (the first one listed is outermost), and server rules run in order.
 """
 
 from __future__ import annotations
@@ -31,15 +30,36 @@ SLOTS: dict[str, type[Part]] = {
     "server": ServerRule,
     "personalize": Personalizer,
 }
-"""What goes into each slot."""
+"""The class that the parts of each slot must inherit from."""
 
 MANY = ("start", "objective", "gradient", "server")
-"""The slots that hold any number of parts; the others hold one."""
+"""Slots that hold any number of parts; the others hold at most one."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm: a choice of parts in named slots."""
+    """A federated algorithm: a choice of parts in named slots.
+
+    Args:
+        objective: Terms of the local objective; they add up.
+        combine: How uploads become one change of the global model.
+        gradient: Gradient rules; the first one listed is outermost.
+        server: Server rules, applied in order after the uploads are combined.
+        sharing: Which parameters are averaged, private, frozen or owned by classes.
+        personalize: How each client gets its personal model after the last round, if it does.
+        start: How the initial weights are set.
+        data: Which examples a client trains on.
+
+    Raises:
+        ConfigError: If a part does not fit its slot, or the parts do not work together.
+
+    Example:
+        ```python
+        from fedra.parts import Algorithm, CrossEntropy, WeightedMean
+
+        fedavg = Algorithm(objective=(CrossEntropy(),), combine=WeightedMean())
+        ```
+    """
 
     objective: tuple[Term, ...]
     combine: Combine
@@ -52,36 +72,47 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         if not self.objective:
-            raise ConfigError("an algorithm needs at least one term in its objective, such as cross-entropy")
+            raise ConfigError("the objective must have at least one term, got none: add one, such as cross-entropy")
         for slot, kind in SLOTS.items():
             for part in self.in_slot(slot):
                 if not isinstance(part, kind):
-                    told = f"the part '{part.name}'" if isinstance(part, Part) else repr(part)
-                    raise ConfigError(f"{told} is not a {kind.__name__} and cannot go into the slot '{slot}'")
+                    given = f"the part '{part.name}'" if isinstance(part, Part) else repr(part)
+                    raise ConfigError(f"the slot '{slot}' must hold {kind.__name__} parts, got {given}")
         if all(term.closed_form for term in self.objective):
             names = ", ".join(term.name for term in self.objective)
-            raise ConfigError(f"no term of the objective ({names}) looks at the data: add one, such as cross-entropy")
+            raise ConfigError(
+                f"at least one term of the objective must depend on the data, got {names}: add one, such as "
+                "cross-entropy"
+            )
         by_name: dict[str, Part] = {}
         for part in self.every_part():
             if isinstance(part, KEEPS_STATE) and by_name.setdefault(part.name, part) != part:
                 raise ConfigError(
-                    f"two different parts '{part.name}' would share one memory: give both the same fields or keep one"
+                    f"parts of the same name that keep state must be equal, got two different parts '{part.name}': "
+                    "give both the same fields, or remove one"
                 )
         for part in self.every_part():
             part.check(self)
 
     def in_slot(self, slot: str) -> tuple[Part, ...]:
-        """The parts in a slot, without those that they own."""
+        """The parts in a slot, without nested parts.
+
+        Args:
+            slot: A key of `SLOTS`, such as "objective".
+
+        Returns:
+            The parts in order; empty if the slot is empty.
+        """
         found = getattr(self, slot)
         return tuple(found) if slot in MANY else () if found is None else (found,)
 
     def every_part(self) -> Iterator[Part]:
-        """All parts, those that parts own included, in slot order."""
+        """All parts in slot order, nested parts included."""
 
         def walk(part: Part) -> Iterator[Part]:
             yield part
-            for owned in part.nested():
-                yield from walk(owned)
+            for inner in part.nested():
+                yield from walk(inner)
 
         for slot in SLOTS:
             for part in self.in_slot(slot):
@@ -95,54 +126,94 @@ class Algorithm:
         return found
 
     def parts(self) -> dict[str, Part]:
-        """The parts by the name under which their state is kept; equal parts in two places are one."""
+        """The parts by name, the key of their state; equal parts appear once."""
         return dict(self._by_name)
 
     def able(self, capability: type[Capability]) -> dict[str, Capability]:
-        """The parts that have a capability, by name."""
+        """The parts that have a capability, by name.
+
+        Args:
+            capability: A class of `fedra.core.capabilities`, such as `ClientState`.
+
+        Returns:
+            The parts that inherit from it.
+        """
         return {name: part for name, part in self._by_name.items() if isinstance(part, capability)}
 
     @property
     def owns_classes(self) -> bool:
-        """Whether classes belong to clients, with the rows of some parameters."""
+        """Whether clients own classes, and with them rows of some parameters."""
         return bool(self.sharing.owned)
 
     def owns(self, name: str) -> bool:
-        """Whether the rows of this parameter belong to classes, and these to clients."""
+        """Whether the rows of a parameter belong to classes that clients own.
+
+        Args:
+            name: Name of the parameter.
+
+        Returns:
+            True if they do.
+        """
         return self.sharing.is_owned(name)
 
     def freezes(self, name: str) -> bool:
-        """Whether this parameter, or all whose names begin so, are never trained."""
+        """Whether parameters are never trained.
+
+        Args:
+            name: Name or prefix of the parameters.
+
+        Returns:
+            True if they are frozen.
+        """
         return self.sharing.is_frozen(name)
 
     @property
     def label_loss(self) -> Term:
-        """The term that fits the labels, wherever it stands in the objective: what a client trains on for itself."""
-        marked = [term for term in self.objective if term.fits_labels]
-        looking = marked or [term for term in self.objective if not term.closed_form]
-        if marked or len(looking) == 1:
-            return looking[0]
-        names = ", ".join(term.name for term in looking)
-        raise ConfigError(f"no term of the objective ({names}) is marked as the loss of the labels: set fits_labels")
+        """The term that fits the labels, wherever it is in the objective; personal models are trained on it."""
+        flagged = [term for term in self.objective if term.fits_labels]
+        candidates = flagged or [term for term in self.objective if not term.closed_form]
+        if flagged or len(candidates) == 1:
+            return candidates[0]
+        names = ", ".join(term.name for term in candidates)
+        raise ConfigError(
+            f"one term of the objective must be the label loss, got {names}: set fits_labels = True on its class"
+        )
 
     @cached_property
     def counts_steps(self) -> bool:
-        """Whether any part needs the effective number of local steps."""
+        """Whether any part uses the effective number of local steps."""
         return any(isinstance(part, CountsSteps) for part in self.every_part())
 
     def check_training(self, optimizer: Optimizer, epochs: int) -> None:
-        """Refuse, before any client trains, a way of local training with which a part makes no sense."""
+        """Raise `ConfigError` if a part does not support the local training.
+
+        Args:
+            optimizer: The optimizer of the first round.
+            epochs: Number of local epochs.
+        """
         for part in self.every_part():
             if isinstance(part, ChecksTraining):
                 part.check_training(optimizer, epochs)
 
     def plus(self, *others: Algorithm | Part) -> Algorithm:
-        """This algorithm with more parts, each in its own slot, or with all that another algorithm adds.
+        """Add parts, each to its own slot, or everything by which another algorithm differs from FedAvg.
 
-        Terms and rules are appended, but a loss of the labels takes the place of plain cross-entropy; a combine
-        rule, sharing, data rule or personalizer replaces the present one. Of another algorithm only what differs from
-        FedAvg is taken, so that `fedprox(mu=0.1).plus(fedsam(rho=0.1), fedadam())` is FedProx with sharpness-aware
-        steps and a server Adam.
+        Terms and rules are appended, but a label loss replaces plain cross-entropy. A combine rule, sharing, data
+        rule or personalizer replaces the current one.
+
+        Args:
+            *others: Parts and algorithms, applied in order.
+
+        Returns:
+            A new algorithm.
+
+        Example:
+            ```python
+            from fedra.algorithms import fedadam, fedprox, fedsam
+
+            # FedProx with sharpness-aware local steps and Adam on the server
+            algorithm = fedprox(mu=0.1).plus(fedsam(rho=0.1), fedadam())
+            ```
         """
         result: Algorithm = self
         for other in others:
@@ -154,7 +225,7 @@ class Algorithm:
 def _put(algorithm: Algorithm, part: Part) -> Algorithm:
     slot = next((slot for slot, kind in SLOTS.items() if isinstance(part, kind)), None)
     if slot is None:
-        raise ConfigError(f"'{part}' is not a part that goes into a slot of an algorithm")
+        raise ConfigError(f"plus must be given algorithms or parts that have a slot, got '{part}'")
     present = algorithm.in_slot(slot)
     changes: dict[str, Any] = {slot: part}
     if slot in MANY:
@@ -165,7 +236,7 @@ def _put(algorithm: Algorithm, part: Part) -> Algorithm:
 
 
 def _differences(algorithm: Algorithm) -> Iterator[Part]:
-    if algorithm.sharing != Sharing():  # first, because other parts may rely on who owns what
+    if algorithm.sharing != Sharing():  # first: other parts check which parameters are owned
         yield algorithm.sharing
     if algorithm.data != OwnData():
         yield algorithm.data

@@ -1,4 +1,4 @@
-"""A client's examples and the order in which it looks at them."""
+"""A client's examples, and the batches that it trains on."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from fedra.core.view import Batch
 from fedra.errors import DataError
 
 AHEAD = 2**30
-"""Bytes of a client's inputs that may be brought to the device, and prepared, before the first step; of larger data
-every batch goes by itself.
+"""Bytes of a client's inputs that are moved to the device and prepared before the first step; larger data are moved
+batch by batch.
 """
 
-KEPT = 2**27
-"""Bytes of ready evaluation batches that a process keeps for the next evaluation: CIFAR-10's test set fits."""
+CACHE_BYTES = 2**27
+"""Bytes of prepared evaluation batches that a process caches: the test set of CIFAR-10 fits."""
 
 
 class InputTransform(Protocol):
-    """How raw inputs become what the model sees."""
+    """How raw inputs become model inputs."""
 
     @property
     def deterministic(self) -> bool:
-        """Whether `batch` draws nothing at random."""
+        """Whether `batch` uses no randomness."""
         ...
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Inputs as floating-point numbers, nothing random."""
+        """Inputs as floating-point numbers, without randomness."""
         ...
 
     def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """A training batch: augmented, then prepared."""
+        """A training batch, augmented and prepared."""
         ...
 
 
 @dataclass(frozen=True)
 class AsIs:
-    """Inputs that are ready for the model."""
+    """The identity transform, for inputs that are ready for the model."""
 
     deterministic: bool = True
 
@@ -57,7 +57,19 @@ class AsIs:
 
 @dataclass(frozen=True)
 class Examples:
-    """Raw inputs, their labels, and how to prepare them."""
+    """Raw inputs, their labels, and how to prepare them.
+
+    Args:
+        inputs: Tensor (N, ...).
+        targets: Labels (N,), integers from 0.
+        transform: How raw inputs become model inputs; by default they are used unchanged.
+
+    Example:
+        ```python
+        examples = Examples(torch.randn(100, 784), torch.randint(0, 10, (100,)))
+        len(examples)  # 100
+        ```
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -67,58 +79,77 @@ class Examples:
         return len(self.targets)
 
     def ready(self, model: Model, start: int, end: int) -> tuple[Tensor, Tensor]:
-        """Inputs and labels from `start` to `end`, ready for the model."""
+        """Prepared inputs and labels from `start` to `end`, on the model's device.
+
+        Args:
+            model: The model that will read them.
+            start: First example.
+            end: One past the last example.
+
+        Returns:
+            Inputs and labels.
+        """
         raw = brought(self.inputs[start:end], model.device)
         return model.ready(self.transform.prepare(raw)), brought(self.targets[start:end], model.device)
 
-    def kept(self) -> KeptExamples:
-        """The same, for a test set that is looked at again and again."""
-        return KeptExamples(self.inputs, self.targets, self.transform)
+    def kept(self) -> CachedExamples:
+        """The same examples with cached batches, for a test set that is evaluated repeatedly."""
+        return CachedExamples(self.inputs, self.targets, self.transform)
 
     def split(self, sizes: Sequence[int]) -> list[Examples]:
-        """Examples of that many each, as views."""
+        """Consecutive groups of these sizes, as views.
+
+        Args:
+            sizes: Number of examples in each group; must sum to the number of examples.
+
+        Returns:
+            One `Examples` per size.
+        """
         pieces = zip(torch.split(self.inputs, list(sizes)), torch.split(self.targets, list(sizes)), strict=True)
         return [Examples(inputs, targets, self.transform) for inputs, targets in pieces]
 
 
 @dataclass(frozen=True)
-class KeptExamples(Examples):
-    """Examples that a model is tested on again and again: batches are made ready once, as far as KEPT goes."""
+class CachedExamples(Examples):
+    """Examples whose prepared batches are cached, up to CACHE_BYTES."""
 
-    _kept: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False)
+    _cache: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def ready(self, model: Model, start: int, end: int) -> tuple[Tensor, Tensor]:
         key = (start, end, model.device, model.dtype, model.channels_last)
-        if key in self._kept:
-            return self._kept[key]
-        found = super().ready(model, start, end)
-        if sum(value.nbytes for pair in (*self._kept.values(), found) for value in pair) <= KEPT:
-            self._kept[key] = found
-        return found
+        if key in self._cache:
+            return self._cache[key]
+        batch = super().ready(model, start, end)
+        if sum(value.nbytes for pair in (*self._cache.values(), batch) for value in pair) <= CACHE_BYTES:
+            self._cache[key] = batch
+        return batch
 
 
-def refuse_empty(client: int, examples: int) -> None:
-    """A client without examples cannot take part."""
+def check_not_empty(client: int, examples: int) -> None:
+    """Raise if a client has no examples."""
     if examples == 0:
-        raise DataError(f"client {client} has no examples: use fewer clients or another partition")
+        raise DataError(
+            f"every client must have at least one example, got none for client {client}: use fewer clients or "
+            "another partition"
+        )
 
 
-def refuse_labels(client: int, targets: Tensor, classes: int) -> None:
-    """Every label names a class: a wrong one would be an error deep inside a loss, or none at all."""
+def check_labels(client: int, targets: Tensor, classes: int) -> None:
+    """Raise if a label is out of range: inside a loss it would fail obscurely, or not at all."""
     low, high = int(targets.min()), int(targets.max())
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high
         raise DataError(
-            f"client {client} has the label {wrong}, but there are {classes} classes, 0 to {classes - 1}: mend its "
+            f"labels must be between 0 and {classes - 1} ({classes} classes), got {wrong} in client {client}: fix the "
             "labels, or use a model with more classes"
         )
 
 
 class LocalData:
-    """One client's data in one round: made once, shuffled by index, augmented on whole batches.
+    """One client's data in one round: shuffled by index, augmented a batch at a time.
 
-    `prepared` holds all inputs ready for the model when nothing is drawn at random and they are not too large; else
-    None.
+    `prepared` holds all inputs ready for the model if the transform is deterministic and they are at most `AHEAD`
+    bytes, otherwise None.
     """
 
     def __init__(
@@ -131,8 +162,8 @@ class LocalData:
         round: int,
         client: int,
     ) -> None:
-        refuse_empty(client, len(examples))
-        refuse_labels(client, examples.targets, classes)
+        check_not_empty(client, len(examples))
+        check_labels(client, examples.targets, classes)
         self._examples = examples
         self._model = model
         self._local = local
@@ -153,14 +184,14 @@ class LocalData:
         orders = torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._local.epochs))
         for epoch, order in enumerate(orders):
             rows = brought(order, self._model.device)
-            own = rows if self._raw.device == rows.device else order
-            for start, end in self._local.portions(len(self)):
-                yield replace(self._batch(rows[start:end], own[start:end], augment), epoch=epoch)
+            raw_rows = rows if self._raw.device == rows.device else order
+            for start, end in self._local.batch_ranges(len(self)):
+                yield replace(self._batch(rows[start:end], raw_rows[start:end], augment), epoch=epoch)
 
-    def _batch(self, rows: Tensor, own: Tensor, augment: torch.Generator) -> Batch:
-        """The batch of these rows, which lie on the model's device, and `own` beside the raw inputs."""
+    def _batch(self, rows: Tensor, raw_rows: Tensor, augment: torch.Generator) -> Batch:
+        """The batch of these rows: `rows` is on the model's device, `raw_rows` on that of the raw inputs."""
         targets = self.targets[rows]
         if self.prepared is not None:
             return Batch(self._model.format(self.prepared[rows]), targets, rows)
-        raw = brought(self._raw[own], self._model.device)
+        raw = brought(self._raw[raw_rows], self._model.device)
         return Batch(self._model.ready(self._examples.transform.batch(raw, augment)), targets)

@@ -1,7 +1,7 @@
-"""What a part can do beyond its slot: small classes to inherit from, which the engine asks for by `isinstance`.
+"""What a part can do beyond its slot: mixin classes that the engine checks for with `isinstance`.
 
-A part that keeps nothing, brings nothing and asks for nothing inherits from its slot's class alone. All methods are
-pure; what a part keeps lives under its name.
+A part without state, parameters or requests of its own inherits from its slot's class only. All methods are pure; a
+part's state is stored under its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 
 
 class Sizes(NamedTuple):
-    """The length of a feature vector, the number of classes, and that of public classes."""
+    """Sizes that a part's own parameters may depend on.
+
+    Args:
+        features: Length of a feature vector.
+        classes: Number of classes.
+        public: Number of classes of the public data, 0 without public data.
+
+    Example:
+        ```python
+        weight = torch.zeros(sizes.classes, sizes.features)
+        ```
+    """
 
     features: int
     classes: int
@@ -30,133 +41,360 @@ class Sizes(NamedTuple):
 
 
 class OwnParams:
-    """Parameters of the part's own: trained and shared like the model's, under the names `<part>.<name>`."""
+    """The part has parameters of its own, trained and shared like the model's, named `<part>.<name>`.
+
+    Example:
+        ```python
+        @dataclass(frozen=True)
+        class LearnedScale(Term, OwnParams):
+            def init_params(self, sizes, draw):
+                return {"scale": torch.ones(())}
+
+            def loss(self, output, params, view):
+                logits = params["learned-scale.scale"] * output.logits
+                return view.batch.mean(F.cross_entropy(logits, view.batch.targets, reduction="none"))
+        ```
+    """
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
-        """The parameters before the first round."""
+        """The parameters before the first round.
+
+        Args:
+            sizes: Feature length and numbers of classes.
+            draw: Random generator of this part.
+
+        Returns:
+            Initial values by name.
+        """
         raise TypeError(f"{type(self).__name__} must define init_params")
 
 
 class AsksClients:
-    """A start rule that asks every client for the first rows of its classes."""
+    """A start rule that has every client compute the initial rows of its classes, before the first round.
+
+    Example:
+        ```python
+        class MeanFeatures(StartRule, AsksClients):
+            def first_rows(self, features, targets, classes):
+                sums = torch.zeros(classes, features.shape[1]).index_add_(0, targets, features)
+                return {"head.weight": F.normalize(sums)}
+        ```
+    """
 
     def first_rows(self, features: Tensor, targets: Tensor, classes: int) -> Params:
-        """Rows for a client's classes, by the names of the model's parameters.
+        """Initial rows of a client's classes.
 
-        `features` are those of its examples under the start model, `targets` its own numbers of their classes.
+        Args:
+            features: Features (n, d) of the client's examples under the initial model.
+            targets: Labels (n,), numbered within the client's classes.
+            classes: Number of the client's classes.
+
+        Returns:
+            Rows (classes, ...) by parameter name.
         """
         raise TypeError(f"{type(self).__name__} must define first_rows")
 
 
 class ClientState:
-    """A memory that a client keeps from round to round, and extras that it sends."""
+    """The part keeps client state from round to round, and may upload extras.
+
+    Example:
+        ```python
+        class Momentum(GradientRule, ClientState):
+            def init_client(self, origin):
+                return {"last": tree.zeros_like(origin.params)}
+
+            def gradient(self, inner, params, view):
+                last = view.client.memory[self.name]["last"]
+                return tree.add(inner(params), last, -0.01)
+
+            def finish_client(self, local):
+                return {"last": local.drift}, {}
+        ```
+    """
 
     name: ClassVar[str]
-    suits_pool: ClassVar[bool] = False  # whether the memory makes sense for all examples in one
+    suits_pool: ClassVar[bool] = False  # whether the state is meaningful in centralized training
 
     @property
     def remembers(self) -> bool:
-        """Whether there is anything to remember or to send with these fields."""
+        """Whether the part, with its current fields, has state or extras at all."""
         return True
 
     def init_client(self, origin: Weights) -> Tree:
-        """The memory of a client that takes part for the first time."""
+        """The state of a client that takes part for the first time.
+
+        Args:
+            origin: The model that the client received.
+
+        Returns:
+            A nested dict of tensors.
+        """
         return {}
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        """The client's new memory, and what to upload beside the model: the same names and shapes from all clients."""
+        """The client's state and extras after its local steps.
+
+        Args:
+            local: The client after training.
+
+        Returns:
+            The new state, and what to upload in addition to the model. Extras must have the same names and shapes
+            for all clients.
+        """
         return local.client.memory.get(self.name, {}), {}
 
 
 class ServerState:
-    """A memory that the server keeps from round to round, and what it sends of it."""
+    """The part keeps state on the server from round to round, and may broadcast some of it.
+
+    Example:
+        ```python
+        class Average(ServerRule, ServerState):  # a running average of the global model
+            def init_server(self, weights):
+                return {"average": tree.clone(weights.params)}
+
+            def broadcast(self, memory):
+                return {"average": memory["average"]}
+
+            def update(self, before, server, population):
+                average = tree.scale(server.memory[self.name]["average"], 0.9)
+                average = tree.add(average, server.weights.params, 0.1)
+                return server.with_memory(self.name, {"average": average})
+        ```
+    """
 
     def init_server(self, weights: Weights) -> Tree:
-        """The memory before the first round."""
+        """The state before the first round.
+
+        Args:
+            weights: The initial global model.
+
+        Returns:
+            A nested dict of tensors.
+        """
         return {}
 
     def broadcast(self, memory: Tree) -> Tree:
-        """What of the memory every client receives beside the model."""
+        """What every client receives in addition to the model.
+
+        Args:
+            memory: The part's state on the server.
+
+        Returns:
+            A nested dict of tensors, found in `client.received[self.name]`.
+        """
         return {}
 
 
 class CollectsUploads:
-    """Something that the server makes of the uploads beside their average."""
+    """The part computes something from the uploads in addition to their average.
+
+    Example:
+        ```python
+        class CountClients(ServerRule, CollectsUploads):
+            def collect(self, total, upload):
+                return {"clients": total.get("clients", torch.zeros(())) + 1}
+
+            def finish_round(self, before, server, total, population):
+                return server.with_memory(self.name, total)
+
+            def update(self, before, server, population):
+                return server
+        ```
+    """
 
     @property
     def collects(self) -> bool:
-        """Whether there is anything to collect with these fields."""
+        """Whether the part, with its current fields, collects anything."""
         return True
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
-        """Fold one upload into what `finish_round` will need; memory must not grow with the cohort."""
+        """Fold one upload into a running total, whose size must not grow with the cohort.
+
+        Args:
+            total: The total so far; empty before the first upload.
+            upload: One client's upload.
+
+        Returns:
+            The new total.
+        """
         return total
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
-        """The server after the average: `before` is the round's start, `server` what the parts so far made."""
+        """The server after the uploads are combined.
+
+        Args:
+            before: The server at the start of the round.
+            server: The server after the combine rule and the previous parts.
+            total: What `collect` accumulated.
+            population: All clients of the federation.
+
+        Returns:
+            The new server.
+        """
         return server
 
 
 class StepState:
-    """What the part carries from one local step to the next; `view.carry` hands it on."""
+    """The part carries state from one local step to the next, by `view.carry`.
+
+    Example:
+        ```python
+        class Previous(GradientRule, StepState):
+            def init_steps(self, client):
+                return {"gradient": tree.zeros_like(client.origin.params)}
+
+            def gradient(self, inner, params, view):
+                gradient = inner(params)
+                view.carry(self.name, {"gradient": gradient})
+                return tree.add(gradient, view.carried[self.name]["gradient"], 0.5)
+        ```
+    """
 
     def init_steps(self, client: Client) -> Tree:
-        """What it carries into the first step."""
+        """The state at the first local step.
+
+        Args:
+            client: The client at the start of the round.
+
+        Returns:
+            A nested dict of tensors, found in `view.carried[self.name]`.
+        """
         raise TypeError(f"{type(self).__name__} must define init_steps")
 
 
 class StepDraws:
-    """Random numbers for every local step, drawn by all runners alike, outside of vmap."""
+    """The part uses random numbers in every local step. They are drawn outside of vmap, equally in all runners.
+
+    Example:
+        ```python
+        class Noise(Term, StepDraws):
+            def draw(self, examples, generator):
+                return {"noise": torch.randn(examples, generator=generator)}
+
+            def loss(self, output, params, view):
+                noise = view.batch.drawn[self.name]["noise"]
+                return view.batch.mean(noise * output.logits.mean(dim=1))
+        ```
+    """
 
     def draw(self, examples: int, generator: torch.Generator) -> Tree:
-        """One row for each of the batch's examples, found in `view.batch.drawn[self.name]`.
+        """The random numbers of one step.
 
-        The generator is this part's own for the client and the round.
+        Args:
+            examples: Number of examples in the batch.
+            generator: Generator of this part, client and round.
+
+        Returns:
+            Tensors with one row per example, found in `view.batch.drawn[self.name]`.
         """
         raise TypeError(f"{type(self).__name__} must define draw")
 
 
 class LooksBack:
-    """The part compares the weights with those the round began with, which centralized training has not."""
+    """The part compares the weights with those at the start of the round, which centralized training does not have.
+
+    Example:
+        ```python
+        class Distance(Term, LooksBack):
+            closed_form = True
+        ```
+    """
 
 
 class Teachers(LooksBack):
-    """Frozen models whose outputs the part wants on every batch."""
+    """The part uses the outputs of frozen models on every batch.
+
+    Example:
+        ```python
+        class Distill(Term, Teachers):
+            def teachers(self, client):
+                return {"global": client.origin}
+
+            def loss(self, output, params, view):
+                return view.batch.mean(kl_divergence(view.teachers[self.name]["global"].logits, output.logits, 1.0))
+        ```
+    """
 
     def teachers(self, client: Client) -> dict[str, Weights]:
-        """The models by name; what they say is found in `view.teachers[self.name]`."""
+        """The frozen models.
+
+        Args:
+            client: The client at the start of the round.
+
+        Returns:
+            Weights by name; their outputs are found in `view.teachers[self.name]` under the same names.
+        """
         raise TypeError(f"{type(self).__name__} must define teachers")
 
 
 class TrainsBeside:
-    """Something of the client's own that is trained beside the model, in every local step of the rounds."""
+    """The part trains something of its own alongside the model, such as a personal model, in every local step.
+
+    Example:
+        ```python
+        class Personal(Personalizer, StepState, TrainsBeside):
+            def init_steps(self, client):
+                return tree.clone(client.origin.params)
+
+            def beside(self, algorithm, params, view):
+                own = view.carried[self.name]
+                view.carry(self.name, tree.add(own, tree.subtract(params, own), 0.1))
+        ```
+    """
 
     def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
-        """Train it: asked after the step's gradient at `params` is known.
+        """One training step, called after the model's gradient is computed; it cannot affect the model.
 
-        It reads `view.carried`, hands on by `view.carry`, and can change nothing of the model's course.
+        Args:
+            algorithm: The algorithm of the run.
+            params: The model's parameters before the step.
+            view: The local step; read `view.carried` and write by `view.carry`.
         """
         raise TypeError(f"{type(self).__name__} must define beside")
 
 
 class ChecksTraining:
-    """Some ways of local training make no sense with the part."""
+    """The part does not work with every optimizer or number of local epochs.
+
+    Example:
+        ```python
+        class OneEpoch(GradientRule, ChecksTraining):
+            def check_training(self, optimizer, epochs):
+                if epochs != 1:
+                    raise fedra.ConfigError(f"local.epochs must be 1 with one-epoch, got {epochs}")
+        ```
+    """
 
     def check_training(self, optimizer: Optimizer, epochs: int) -> None:
-        """Refuse, with a sentence, an optimizer or a number of local epochs."""
+        """Raise `ConfigError` for local training that the part does not support.
+
+        Args:
+            optimizer: The optimizer of the first round.
+            epochs: Number of local epochs.
+        """
         raise TypeError(f"{type(self).__name__} must define check_training")
 
 
 class CountsSteps(ChecksTraining):
-    """The part divides by the client's effective number of local steps."""
+    """The part divides by the client's effective number of local steps, which not every optimizer defines.
+
+    Example:
+        ```python
+        class Normalized(RunningMean, CountsSteps):
+            def weight(self, examples):
+                return examples
+        ```
+    """
 
     def check_training(self, optimizer: Optimizer, epochs: int) -> None:
         optimizer.effective_steps(1)
 
 
 KEEPS_STATE = (OwnParams, ClientState, ServerState, StepState, StepDraws)
-"""Capabilities whose values are kept under the part's name, which two different parts of one name would share."""
+"""Capabilities whose values are stored under the part's name, so two different parts of one name would collide."""
 
 _ALL = (*KEEPS_STATE, AsksClients, CollectsUploads, Teachers, TrainsBeside, ChecksTraining)
 HOOKS = {name: kind for kind in _ALL for name, value in vars(kind).items() if inspect.isfunction(value)}
-"""The methods by which a capability is used, and whose they are."""
+"""The capability that each method belongs to."""

@@ -1,4 +1,4 @@
-"""Passes through torch.compile: made when first used, in each process its own."""
+"""Forward passes with torch.compile, compiled in each process on first use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Pass = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 """A module's forward pass as a function of its weights and its inputs."""
 
 RECOMPILE_LIMIT = 64
-"""Kinds of passes that torch may compile: body and head, training or not, frozen teachers, a batch of one."""
+"""Variants of a pass that torch may compile: body and head, training or not, frozen teachers, a batch of one."""
 
 
 class PlainPass:
-    """The pass as it is."""
+    """The forward pass without compilation."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -32,7 +32,7 @@ class PlainPass:
 
 
 class CompiledPass(PlainPass):
-    """The pass compiled, for batches of any size: an epoch's short last batch does not compile it again."""
+    """The forward pass compiled for any batch size, so an epoch's short last batch does not recompile it."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -40,23 +40,23 @@ class CompiledPass(PlainPass):
 
     def __call__(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         if self._compiled is None:
-            self._compiled = compiled(super().__call__)
+            self._compiled = compile_pass(super().__call__)
         torch._dynamo.maybe_mark_dynamic(inputs, 0)
         return self._compiled(state, inputs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Machine code stays in its process."""
+        """Leave out the compiled code, which cannot be pickled."""
         return {**self.__dict__, "_compiled": None}
 
 
-def compiled(function: Pass) -> Pass:
-    """The function through torch.compile; layers that draw at random draw what they would draw without it."""
-    # The tracer looks at every tensor's gradient, and torch warns of it where features go into the head.
+def compile_pass(function: Pass) -> Pass:
+    """Compile a pass; random layers draw the same numbers as without compilation."""
+    # The tracer reads .grad of every tensor, and torch warns about the features, which are not leaves.
     warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module="torch")
-    # Python 3.13.0 has a fault that torch works around, at some cost, and warns of in the midst of compiling, where a
-    # filter that makes errors of warnings would fail the pass. (Torch's own switch ends the workaround as well.)
+    # Torch works around a bug of Python 3.13.0 and warns about it while compiling, where a filter that turns warnings
+    # into errors would fail the pass. (Torch's own switch disables the workaround as well.)
     warnings.filterwarnings("ignore", message="Guards may run slower on Python 3.13.0", category=RuntimeWarning)
-    # A pool of compiling processes would not outlive the fork that makes a worker, which then waits for it for ever.
+    # A forked worker does not inherit torch's pool of compiler processes and would wait for it forever.
     importlib.import_module("torch._inductor.config").compile_threads = 1  # type: ignore[attr-defined]
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
     result: Pass = torch.compile(function, options={"fallback_random": True})
@@ -64,12 +64,12 @@ def compiled(function: Pass) -> Pass:
 
 
 def refuse_without_compiler(device: torch.device) -> None:
-    """Compile a line, which shows before any training whether torch.compile can work here."""
+    """Compile a trivial function, to fail before training if torch.compile does not work on this machine."""
     try:
-        compiled(lambda _, inputs: inputs.sin() + 1)({}, torch.ones(8, device=device))
+        compile_pass(lambda _, inputs: inputs.sin() + 1)({}, torch.ones(8, device=device))
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"models cannot be compiled here ({reason}): install a C++ compiler (such as g++) for torch, or do not "
-            "compile"
+            f"torch.compile must work on this machine to compile models, got '{reason}': install a C++ compiler (such "
+            "as g++), or do not compile"
         ) from None

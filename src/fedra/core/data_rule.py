@@ -1,4 +1,4 @@
-"""The kind of part that says what a client trains on: its own examples, or public ones too."""
+"""Data rules, the parts that select what a client trains on: its own examples, or public data as well."""
 
 from __future__ import annotations
 
@@ -21,28 +21,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Public:
-    """Examples of `classes` classes of their own, numbered from zero; no client holds any of these classes.
+    """Public data: examples that the server holds and all clients may use. No client has examples of their classes.
 
-    What the body makes of them is the same for all clients that received the same body: it is kept until another comes.
+    Args:
+        examples: The public examples, with labels from 0 to `classes` - 1.
+        classes: Number of public classes.
+
+    Example:
+        ```python
+        public = Public(Examples(images, labels), classes=100)
+        ```
     """
 
     examples: Examples
     classes: int
-    _kept: list[tuple[Params, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _cache: list[tuple[Params, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def features(self, model: Model, weights: Weights) -> Tensor:
-        """The body's features of all public examples."""
+        """The features of all public examples; those of the last body are cached.
+
+        Args:
+            model: The model.
+            weights: The weights to compute the features with.
+
+        Returns:
+            Features (N, d).
+        """
         body = {name: value for group in weights for name, value in group.items() if name.startswith("body.")}
-        if self._kept and all(torch.equal(value, self._kept[0][0][name]) for name, value in body.items()):
-            return self._kept[0][1]
-        found = embed(model, weights, self.examples)
-        self._kept[:] = [({name: value.clone() for name, value in body.items()}, found)]
-        return found
+        if self._cache and all(torch.equal(value, self._cache[0][0][name]) for name, value in body.items()):
+            return self._cache[0][1]
+        features = embed(model, weights, self.examples)
+        self._cache[:] = [({name: value.clone() for name, value in body.items()}, features)]
+        return features
 
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """What a client may train on in a round, and the model it received; its own labels count from 0 to `classes`."""
+    """The examples that a client may train on in a round, and the model that it received.
+
+    Args:
+        own: The client's own examples, with labels from 0 to `classes` - 1.
+        public: The public data.
+        classes: Number of the client's classes.
+        model: The model.
+        received: The weights that the client received.
+
+    Example:
+        ```python
+        similarity = F.normalize(supply.public_features()) @ F.normalize(supply.own_features()).T
+        ```
+    """
 
     own: Examples
     public: Public
@@ -51,37 +79,77 @@ class Supply:
     received: Weights
 
     def own_features(self) -> Tensor:
-        """The client's own examples (n, d) as the received body sees them."""
+        """Features (n, d) of the client's own examples under the received model."""
         return embed(self.model, self.received, self.own)
 
     def public_features(self) -> Tensor:
-        """The public examples (N, d) as the received body sees them."""
+        """Features (N, d) of the public examples under the received model."""
         return self.public.features(self.model, self.received)
 
 
 class DataRule(Part, abstract=True):
-    """What a client trains on, where there are public examples beside its own."""
+    """Selects what a client trains on when there are public data. Subclasses define `examples`.
+
+    Example:
+        ```python
+        class AllPublic(DataRule):
+            def examples(self, supply):
+                public = supply.public.examples
+                inputs = torch.cat([supply.own.inputs, public.inputs])
+                targets = torch.cat([supply.own.targets, public.targets + supply.classes])
+                return Examples(inputs, targets, supply.own.transform)
+        ```
+    """
 
     def check_public(self, algorithm: Algorithm) -> None:
-        """Refuse, with a sentence, public examples that would go unused or be misunderstood."""
+        """Raise `ConfigError` if the algorithm cannot use public data.
+
+        Args:
+            algorithm: The algorithm of the run.
+        """
 
     def first_public(self, features: Tensor, targets: Tensor, classes: int) -> Params:
-        """Parameters that begin at what the start model makes of the public examples, which the server looks at."""
+        """Initial values of parameters, computed on the server from the public data.
+
+        Args:
+            features: Features (N, d) of the public examples under the initial model.
+            targets: Their labels (N,).
+            classes: Number of public classes.
+
+        Returns:
+            Initial values by parameter name.
+        """
         return {}
 
     def examples(self, supply: Supply) -> Examples:
-        """What the client trains on in a round; labels of public examples count on from `supply.classes`."""
+        """What a client trains on in a round.
+
+        Args:
+            supply: The client's own examples, the public data and the received model.
+
+        Returns:
+            The examples; public labels start at `supply.classes`.
+        """
         raise TypeError(f"{type(self).__name__} must define examples")
 
 
 @dataclass(frozen=True)
 class OwnData(DataRule):
-    """A client trains on its own examples."""
+    """A client trains on its own examples.
+
+    Example:
+        ```python
+        Algorithm(objective=(CrossEntropy(),), combine=WeightedMean(), data=OwnData())  # the default
+        ```
+    """
 
     formula: ClassVar[str] = "D_k"
 
     def check_public(self, algorithm: Algorithm) -> None:
-        raise ConfigError("no part of this algorithm trains on public examples: use fedfr, or leave them out")
+        raise ConfigError(
+            "public data must be used by the algorithm, got one that trains on own examples only: use fedfr, or "
+            "remove the public data"
+        )
 
     def examples(self, supply: Supply) -> Examples:
         return supply.own

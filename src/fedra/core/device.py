@@ -8,16 +8,17 @@ from fedra.errors import ConfigError
 
 
 def build_device(name: str) -> torch.device:
-    """The device of that name, if torch can compute on it here."""
+    """The device of that name; raises ConfigError if torch cannot use it."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()
-    except Exception:  # torch answers for each kind in its own way, in up to 1,400 characters
-        found = ", ".join(_found())
-        raise ConfigError(f"the device '{name}' cannot be used here: choose one that torch finds ({found})") from None
+    except Exception:  # each backend raises its own type, with up to 1,400 characters
+        raise ConfigError(
+            f"the device must be one that torch can use here ({', '.join(_available())}), got '{name}'"
+        ) from None
     return device
 
 
-def _found() -> list[str]:
+def _available() -> list[str]:
     names = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
     return [*names, "mps"] if torch.backends.mps.is_available() else names

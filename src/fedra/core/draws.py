@@ -1,4 +1,4 @@
-"""Random numbers for local steps: drawn outside of vmap, from streams keyed by (seed, part, round, client)."""
+"""Random numbers for local steps, drawn outside of vmap from streams keyed by (seed, part, round, client)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedra.errors import ConfigError
 
 
 class Draws:
-    """What the parts of one client draw in one round, step by step."""
+    """The random numbers of one client's parts in one round, step by step."""
 
     def __init__(self, algorithm: Algorithm, model: Model, seed: int, round: int, client: int) -> None:
         self._model = model
@@ -22,17 +22,17 @@ class Draws:
         ]
 
     def step(self, examples: int) -> Tree:
-        """The next step's numbers for a batch of so many examples, on the model's device and of its type."""
-        found = {name: part.draw(examples, stream) for name, part, stream in self._streams}
-        for path, value in tree.flatten(found).items():
+        """The next step's numbers for a batch of this size, in the model's device and dtype."""
+        drawn = {name: part.draw(examples, stream) for name, part, stream in self._streams}
+        for path, value in tree.flatten(drawn).items():
             if not value.dim() or len(value) != examples:
                 raise ConfigError(
-                    f"the part '{path.partition('|')[0]}' drew {tuple(value.shape)} for {examples} examples: let its "
-                    "draw give one row for each"
+                    f"draw of the part '{path.partition('|')[0]}' must return one row per example ({examples}), got "
+                    f"shape {tuple(value.shape)}"
                 )
-        ready = self._model
+        model = self._model
         return {
-            name: tree.each(values, lambda v: v.to(ready.device, ready.dtype if v.is_floating_point() else None))
-            for name, values in found.items()
+            name: tree.each(values, lambda v: v.to(model.device, model.dtype if v.is_floating_point() else None))
+            for name, values in drawn.items()
             if values
         }

@@ -1,4 +1,4 @@
-"""Counting right answers, the one evaluation that every runner can share out; and features, batch by batch."""
+"""Counting correct predictions, which every runner can split into tasks, and computing features batch by batch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedra.core.batches import Examples
 from fedra.core.model import Model, Weights
 
 EVALUATION_BATCH = 250
-"""Examples per pass: fixed, because a sum's bits depend on its grouping."""
+"""Examples per pass. Fixed, because the rounding of a sum depends on its grouping."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Examples and right answers per class, and the sum of the losses, in float64 on the CPU.
+    """Examples and correct predictions per class, and the summed loss, in float64 on the CPU.
 
-    `predicted` is how often each class was the answer. `logits` (N, C) are there where the job keeps scores: metrics
-    that rank or weigh answers need all of them, in the order of the test set.
+    `predicted` counts how often each class was predicted. `logits` (N, C), in the order of the test set, are set if
+    the job keeps scores, which metrics such as AUROC need.
     """
 
     examples: Tensor
@@ -33,7 +33,7 @@ class Counts:
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers; 0 where nothing was counted."""
+        """The share of correct predictions; 0 if nothing was counted."""
         return float(self.correct.sum() / self.examples.sum().clamp(min=1))
 
     @property
@@ -47,7 +47,7 @@ class Counts:
 
     @property
     def only_answer(self) -> int | None:
-        """The class that the model predicts for every example, where the examples are of several classes."""
+        """The class that the model predicts for every example although there are several, if it does so."""
         if self.predicted is None or int((self.examples > 0).sum()) < 2:
             return None
         answers = self.predicted.nonzero().flatten().tolist()
@@ -69,12 +69,12 @@ class Counts:
 
 
 def portions(examples: int) -> list[tuple[int, int]]:
-    """The evaluation batches of that many examples."""
+    """Start and end of each evaluation batch."""
     return [(start, min(start + EVALUATION_BATCH, examples)) for start in range(0, examples, EVALUATION_BATCH)]
 
 
 def evaluate(model: Model, weights: Weights, test: Examples, classes: int, scores: bool = False) -> Counts:
-    """Right answers on a whole test set, batch by batch in this process; with `scores`, the logits too."""
+    """Count correct predictions on a whole test set in this process; with `scores`, keep the logits."""
     arranged = Weights(model.arrange(weights.params), model.arrange(weights.buffers))
     return Counts.total(count(model, arranged, test, classes, portions(len(test)), scores))
 
@@ -85,23 +85,29 @@ def count(
     weights: Weights,
     test: Examples,
     classes: int,
-    cuts: Sequence[tuple[int, int]],
+    batches: Sequence[tuple[int, int]],
     scores: bool = False,
 ) -> list[Counts]:
-    """Right answers and losses on the examples from start to end of each cut, in evaluation mode.
+    """Count correct predictions and losses of each batch, given by start and end, in evaluation mode.
 
-    All passes are begun before anybody waits for the first: two looks at the device for all, and one for scores.
+    All passes are queued before the first result is read, so the device is synchronized only two or three times.
     """
-    answers = [_answer(model, weights, test, start, end, scores) for start, end in cuts]
-    sizes = [end - start for start, end in cuts]
-    losses = torch.stack([answer.loss for answer in answers]).tolist()
-    said = torch.split(torch.cat([answer.said for answer in answers]).cpu(), sizes)
-    labels = [test.targets[start:end].cpu() for start, end in cuts]
-    kept = [answer.logits for answer in answers if answer.logits is not None]
-    logits = torch.split(torch.cat(kept).cpu(), sizes) if kept else [None] * len(sizes)
+    results = [_predict(model, weights, test, start, end, scores) for start, end in batches]
+    sizes = [end - start for start, end in batches]
+    losses = torch.stack([result.loss for result in results]).tolist()
+    predictions = torch.split(torch.cat([result.predicted for result in results]).cpu(), sizes)
+    labels = [test.targets[start:end].cpu() for start, end in batches]
+    scored = [result.logits for result in results if result.logits is not None]
+    logits = torch.split(torch.cat(scored).cpu(), sizes) if scored else [None] * len(sizes)
     return [
-        Counts(_histogram(of, classes), _histogram(of[guess == of], classes), loss, _histogram(guess, classes), outputs)
-        for of, guess, loss, outputs in zip(labels, said, losses, logits, strict=True)
+        Counts(
+            _histogram(label, classes),
+            _histogram(label[predicted == label], classes),
+            loss,
+            _histogram(predicted, classes),
+            outputs,
+        )
+        for label, predicted, loss, outputs in zip(labels, predictions, losses, logits, strict=True)
     ]
 
 
@@ -109,34 +115,34 @@ def _histogram(labels: Tensor, classes: int) -> Tensor:
     return torch.bincount(labels, minlength=classes).double()
 
 
-class _Answer(NamedTuple):
-    """What the model says of one batch, still on the device."""
+class _Prediction(NamedTuple):
+    """The model's predictions for one batch, still on the device."""
 
-    said: Tensor
+    predicted: Tensor
     loss: Tensor
     logits: Tensor | None
 
 
-def _answer(model: Model, weights: Weights, test: Examples, start: int, end: int, scores: bool) -> _Answer:
+def _predict(model: Model, weights: Weights, test: Examples, start: int, end: int, scores: bool) -> _Prediction:
     inputs, targets = test.ready(model, start, end)
     logits = model.output(weights, inputs).logits
     precise = logits if logits.device.type == "mps" else logits.double()  # mps has no float64
     loss = F.cross_entropy(precise, targets, reduction="sum")
-    # A half-precision tensor could not travel between processes; float32 holds it exactly.
-    kept = (logits if logits.dtype == torch.float64 else logits.float()) if scores else None
-    return _Answer(logits.argmax(dim=1), loss, kept)
+    # Half-precision tensors cannot be sent between processes; float32 holds them exactly.
+    scored = (logits if logits.dtype == torch.float64 else logits.float()) if scores else None
+    return _Prediction(logits.argmax(dim=1), loss, scored)
 
 
 def nobody(count: int) -> None:
-    """Whoever is told of progress when nobody asks."""
+    """Ignore progress; the default progress callback."""
 
 
 @torch.no_grad()
 def embed(model: Model, weights: Weights, examples: Examples, done: Callable[[int], None] = nobody) -> Tensor:
-    """The body's features (N, d) in evaluation mode, on the CPU; `done` is told how many more are ready."""
-    found = []
+    """The body's features (N, d) in evaluation mode, on the CPU; `done` receives the size of each finished batch."""
+    features = []
     for start, end in portions(len(examples)):
         inputs, _ = examples.ready(model, start, end)
-        found.append(model.features(weights, inputs, train=False).flatten(1).cpu())
+        features.append(model.features(weights, inputs, train=False).flatten(1).cpu())
         done(end - start)
-    return torch.cat(found)
+    return torch.cat(features)

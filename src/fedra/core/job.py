@@ -1,4 +1,4 @@
-"""Everything that stays the same during a run, and the one function by which every runner trains a client."""
+"""Everything that is constant during a run, and the function that trains one client."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from fedra.errors import RunError
 
 
 class Clients(Protocol):
-    """The clients' data: how many there are, how much each holds, and one client's examples on demand."""
+    """The clients' data: their number, their sizes, and each client's examples on demand."""
 
     def __len__(self) -> int: ...
 
     def size(self, client: int) -> int:
-        """The number of the client's examples."""
+        """The client's number of examples."""
         ...
 
     def __getitem__(self, client: int) -> Examples: ...
 
     def joined(self, clients: Sequence[int]) -> Examples | None:
-        """These clients' examples one after the other, fetched at once; None where they are not prepared alike."""
+        """The concatenated examples of these clients; None if their transforms differ."""
         ...
 
     def tensors(self) -> Iterable[Tensor]:
-        """All tensors that hold data, for a runner that shares them between processes."""
+        """All tensors that hold data, for runners that share them between processes."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A run without its runner."""
+    """Everything that a run consists of, except its runner."""
 
     algorithm: Algorithm
     model: Model
@@ -63,31 +63,31 @@ class Job:
     owners: Owners | None = None
     public: Public | None = None
     validation: Examples | None = None
-    keep_scores: bool = False  # whether a test hands back every example's logits: metrics such as AUROC need them
+    keep_scores: bool = False  # whether evaluation returns the logits, which metrics such as AUROC need
 
     @property
     def judged(self) -> Examples | None:
-        """The examples that rounds are tested on: the validation examples where there are any, else the test set."""
+        """The examples that rounds are evaluated on: the validation examples if there are any, else the test set."""
         return self.test if self.validation is None else self.validation
 
     @cached_property
     def population(self) -> Population:
-        """All clients and all their examples."""
+        """The numbers of all clients and all their examples."""
         count = len(self.clients)
         examples = sum(self.clients.size(client) for client in range(count))
         return Population(clients=count, examples=examples, owners=self.owners, seed=self.seed)
 
     @cached_property
     def owned(self) -> tuple[str, ...]:
-        """The names of the parameters whose rows belong to classes, the model's and those that parts bring along."""
+        """The names of the parameters whose rows belong to classes, those of parts included."""
         return tuple(filter(self.algorithm.sharing.is_owned, self.initial().params)) if self.owners else ()
 
     def classes_of(self, client: int) -> int:
-        """How many classes the client tells apart: all, or its own where classes belong to clients."""
+        """The number of classes that the client trains on: all, or its own if clients own classes."""
         return self.classes if self.owners is None else len(self.owners.holdings[client])
 
     def labels_of(self, client: int) -> int:
-        """How many labels the client's examples may have: its classes, and behind them the public ones."""
+        """The number of labels in the client's training examples: its classes, then the public ones."""
         return self.classes_of(client) + (0 if self.public is None else self.public.classes)
 
     def program(
@@ -100,7 +100,7 @@ class Job:
         optimizer: Optimizer | None = None,
         functional: bool = False,
     ) -> ClientProgram:
-        """What clients do in a round; `names` are the parameters that a client has, by default those of `origin`."""
+        """The client program of a round; `names` are a client's parameters, by default those of `origin`."""
         arranged = Weights(self.model.arrange(origin.params), self.model.arrange(origin.buffers))
         return ClientProgram(
             algorithm=self.algorithm,
@@ -114,7 +114,7 @@ class Job:
         )
 
     def examples_of(self, client: int, program: ClientProgram, memory: Tree) -> Examples:
-        """What the client trains on in a round, given what it received and remembers."""
+        """The client's training examples in a round, given the received model and the client's state."""
         own = self.clients[client]
         if self.public is None:
             return own
@@ -125,17 +125,17 @@ class Job:
         return self.algorithm.data.examples(supply)
 
     def common(self, weights: Weights) -> Weights:
-        """What all clients receive of the server's weights."""
+        """The part of the server's weights that all clients receive."""
         return self.algorithm.sharing.common(weights)
 
     def remembered(self, client: int, weights: Weights, memory: Tree) -> Tree:
-        """What a client begins a round with beside what all receive: its memory, and the rows of its classes."""
+        """The client's state at the start of a round, with the current rows of its classes."""
         if self.owners is None:
             return memory
         return self.algorithm.sharing.delivered(weights, memory, self.owners.holdings[client])
 
     def addressed(self, clients: Sequence[int], uploads: Uploads) -> Uploads:
-        """The uploads with the classes that returned rows belong to: the server knows whose they are."""
+        """The uploads with the classes of their returned rows, which the server looks up itself."""
         name = self.algorithm.sharing.name
         if self.owners is None or name not in uploads.extras:
             return uploads
@@ -143,7 +143,7 @@ class Job:
         return replace(uploads, extras={**uploads.extras, name: {**uploads.extras[name], CLASSES: classes}})
 
     def bytes_down(self, weights: Weights, received: Tree, clients: Sequence[int]) -> int:
-        """The bytes that travel to these clients: what all receive, and the rows of each one's classes."""
+        """The bytes sent to these clients: the common broadcast, and the rows of each client's classes."""
         sharing = self.algorithm.sharing
         common = sum(map(tree.size_in_bytes, (*sharing.traveling(weights), received))) * len(clients)
         if self.owners is None:
@@ -152,29 +152,29 @@ class Job:
         return common + tree.size_in_bytes(rows) // self.classes * sum(map(self.classes_of, clients))
 
     def initial(self) -> Weights:
-        """Where training starts: the module's own weights, and the parameters that parts bring along."""
+        """The initial weights: those of the module, changed by start rules, and the parameters of parts."""
         weights = self.model.weights()
         for rule in self.algorithm.start:
             draw = generator(self.seed, f"{rule.name} start")
             weights = Weights(rule.init_weights(weights.params, draw), weights.buffers)
         if self.algorithm.able(OwnParams):
-            weights = self._with_brought(weights)
+            weights = self._add_part_params(weights)
         classes = None if self.owners is None else self.classes
         self.algorithm.sharing.check_parameters(weights.params, self.model.names, classes)
         return weights
 
-    def _with_brought(self, weights: Weights) -> Weights:
-        """The weights and the parameters that parts bring along."""
-        some = self.clients[0]
-        ready = self.model.ready(some.transform.prepare(some.inputs[:2].to(self.model.device)))
+    def _add_part_params(self, weights: Weights) -> Weights:
+        """The weights with the parameters of parts."""
+        first = self.clients[0]
+        inputs = self.model.ready(first.transform.prepare(first.inputs[:2].to(self.model.device)))
         with torch.no_grad():
-            features = self.model.output(weights, ready).features.shape[1]
+            features = self.model.output(weights, inputs).features.shape[1]
         sizes = Sizes(features, self.classes, 0 if self.public is None else self.public.classes)
-        brought: Params = {}
+        added: Params = {}
         for name, part in self.algorithm.able(OwnParams).items():
             own = part.init_params(sizes, generator(self.seed, name))
-            brought |= {f"{name}.{n}": value.to(self.model.device, self.model.dtype) for n, value in own.items()}
-        return Weights({**weights.params, **brought}, weights.buffers)
+            added |= {f"{name}.{n}": value.to(self.model.device, self.model.dtype) for n, value in own.items()}
+        return Weights({**weights.params, **added}, weights.buffers)
 
     def tensors(self) -> Iterable[Tensor]:
         """All data of the job."""
@@ -195,10 +195,7 @@ def run_client(
     memory: Tree,
     optimizer: Optimizer | None = None,
 ) -> tuple[Tree, Upload]:
-    """Train one client in one round, with the round's optimizer or another.
-
-    The result depends on nothing but the arguments and the threads in use.
-    """
+    """Train one client in one round; the result depends only on the arguments and the number of threads."""
     try:
         memory = job.model.arrange_tree(memory)
         names = job.algorithm.sharing.received(origin, memory).params
@@ -212,15 +209,15 @@ def run_client(
             error.add_note(f"in round {round + 1}, client {client}")
             raise
         raise RunError(
-            f"in round {round + 1}, client {client}, a batch of one example reached a batch normalization, which needs "
-            "two: leave out incomplete batches (drop_last), choose another batch size, or a model without it"
+            f"batches must have at least two examples for batch normalization, got one in round {round + 1}, client "
+            f"{client}: drop incomplete batches (drop_last), change the batch size, or use a model without it"
         ) from None
     except Exception as error:
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             reason = str(error).strip().partition("\n")[0]
             raise RunError(
-                f"in round {round + 1}, client {client}, a compiled pass failed ({reason}): do not compile, or "
-                "empty torch's cache of compiled code (TORCHINDUCTOR_CACHE_DIR), which a kill may have damaged"
+                f"a compiled pass failed in round {round + 1}, client {client} ({reason}): do not compile, or delete "
+                "torch's cache of compiled code (TORCHINDUCTOR_CACHE_DIR), which a killed process may have damaged"
             ) from None
         error.add_note(f"in round {round + 1}, client {client}")
         raise

@@ -1,4 +1,4 @@
-"""How a client trains in a round: its passes over its data, and its optimizer."""
+"""How a client trains in a round: epochs, batches and the optimizer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,25 @@ from fedra.core.rates import RateSchedule, constant
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """How a client trains: passes over its data, and the optimizer with its rate lr lr_decay^t schedule(t) in round t.
+    """How a client trains in a round. The learning rate in round t is lr * lr_decay^t * schedule(t).
 
-    `batch` None is all of the data at once; `drop_last` leaves out an epoch's incomplete last batch; `rounds` is how
-    long the run goes on, for schedules that end with it.
+    Args:
+        epochs: Passes over the client's data.
+        batch: Batch size; None trains on all data in one batch.
+        drop_last: Whether to drop an epoch's incomplete last batch.
+        optimizer: "sgd" or "adam".
+        lr: Learning rate.
+        lr_decay: Factor on the learning rate per round.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay.
+        schedule: Factor on the learning rate as a function of the progress and the number of rounds.
+        rounds: Number of rounds of the run, for schedules that end with it.
+
+    Example:
+        ```python
+        local = LocalTraining(epochs=5, batch=32, lr=0.05, momentum=0.9)
+        local.steps(100)  # 20: 4 batches in each of 5 epochs
+        ```
     """
 
     epochs: int = 1
@@ -29,20 +44,41 @@ class LocalTraining:
     rounds: int = 1
 
     def at(self, progress: float) -> Optimizer:
-        """The optimizer at the start of a round or, in centralized training, somewhere within it."""
+        """The optimizer with the learning rate of a round.
+
+        Args:
+            progress: Rounds done; a fraction within a round in centralized training.
+
+        Returns:
+            The optimizer.
+        """
         lr = self.lr * self.lr_decay**progress * self.schedule(progress, self.rounds)
         if self.optimizer == "adam":
             return Adam(lr, self.weight_decay)
         return Sgd(lr, self.momentum, self.weight_decay)
 
-    def portions(self, examples: int) -> list[tuple[int, int]]:
-        """Start and end of each batch of an epoch; with `drop_last` an incomplete one goes, unless it is the only."""
+    def batch_ranges(self, examples: int) -> list[tuple[int, int]]:
+        """Start and end of each batch of an epoch.
+
+        Args:
+            examples: Number of the client's examples.
+
+        Returns:
+            The ranges in order; with `drop_last` without the incomplete last one, unless it is the only one.
+        """
         size = self.batch or examples
-        cuts = [(start, min(start + size, examples)) for start in range(0, examples, size)]
-        if self.drop_last and len(cuts) > 1 and cuts[-1][1] - cuts[-1][0] < size:
-            cuts.pop()
-        return cuts
+        ranges = [(start, min(start + size, examples)) for start in range(0, examples, size)]
+        if self.drop_last and len(ranges) > 1 and ranges[-1][1] - ranges[-1][0] < size:
+            ranges.pop()
+        return ranges
 
     def steps(self, examples: int) -> int:
-        """The number of local steps of a client with that many examples."""
-        return self.epochs * len(self.portions(examples))
+        """The number of local steps of a client in a round.
+
+        Args:
+            examples: Number of the client's examples.
+
+        Returns:
+            Epochs times batches per epoch.
+        """
+        return self.epochs * len(self.batch_ranges(examples))

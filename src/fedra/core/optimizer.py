@@ -1,4 +1,4 @@
-"""The local optimizer as a function: state in, state out, parameters updated in place."""
+"""Local optimizers with explicit state; parameters are updated in place."""
 
 from __future__ import annotations
 
@@ -13,29 +13,64 @@ from fedra.errors import ConfigError
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What every local optimizer answers to. Gradients are only read; parameters and state are updated in place."""
+    """Base class of local optimizers. Gradients are only read; parameters and state are updated in place.
+
+    Args:
+        lr: Learning rate.
+
+    Example:
+        ```python
+        scale = -1 / (client.optimizer.effective_steps(local.steps) * client.optimizer.lr)
+        ```
+    """
 
     lr: float
 
     def init(self, params: Params) -> Tree:
-        """The state before the first step: fresh for each client and round, never sent."""
+        """The state before the first step; each client starts every round with a new one.
+
+        Args:
+            params: The parameters to train.
+
+        Returns:
+            A nested dict of tensors.
+        """
         raise TypeError(f"{type(self).__name__} must define init")
 
     def step(self, params: Params, gradient: Params, state: Tree) -> Tree:
-        """One update; returns the new state."""
+        """Update the parameters in place.
+
+        Args:
+            params: The parameters.
+            gradient: Gradients by parameter name.
+            state: The current state.
+
+        Returns:
+            The new state.
+        """
         raise TypeError(f"{type(self).__name__} must define step")
 
     def effective_steps(self, steps: int) -> float:
-        """How many plain steps of size `lr` along a constant gradient would go as far as `steps` of these."""
+        """The number of plain SGD steps that would move as far along a constant gradient.
+
+        Args:
+            steps: Number of steps of this optimizer.
+
+        Returns:
+            The equivalent number of plain steps of size `lr`.
+
+        Raises:
+            ConfigError: If the optimizer has no such number.
+        """
         raise ConfigError(
-            f"{type(self).__name__} has no effective number of steps, which SCAFFOLD and FedNova divide by: "
-            "use the optimizer 'sgd'"
+            "the optimizer must be 'sgd' for algorithms that divide by the effective number of steps, such as SCAFFOLD "
+            f"and FedNova, got {type(self).__name__}"
         )
 
 
 @dataclass(frozen=True)
 class Sgd(Optimizer):
-    """v <- momentum v + g + weight_decay w;  w <- w - lr v. Weight decay is taken at w, never at a perturbed point."""
+    """v <- momentum v + g + weight_decay w;  w <- w - lr v. Weight decay uses w, not a perturbed point."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -45,21 +80,21 @@ class Sgd(Optimizer):
 
     @torch.no_grad()
     def step(self, params: Params, gradient: Params, state: Tree) -> Tree:
-        for name, slope in gradient.items():
+        for name, grad in gradient.items():
             weight = params[name]
             if self.momentum:
-                velocity = state[name].mul_(self.momentum).add_(slope)
+                velocity = state[name].mul_(self.momentum).add_(grad)
                 if self.weight_decay:
                     velocity.add_(weight, alpha=self.weight_decay)
                 weight.add_(velocity, alpha=-self.lr)
             else:
                 if self.weight_decay:
                     weight.mul_(1 - self.lr * self.weight_decay)
-                weight.add_(slope, alpha=-self.lr)
+                weight.add_(grad, alpha=-self.lr)
         return state
 
     def effective_steps(self, steps: int) -> float:
-        """[K - m (1 - m^K) / (1 - m)] / (1 - m): K for plain SGD (FedNova, eq. for momentum SGD)."""
+        """[K - m (1 - m^K) / (1 - m)] / (1 - m), which is K for plain SGD (FedNova, eq. for momentum SGD)."""
         m = self.momentum
         return (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
 
@@ -74,22 +109,22 @@ class Adam(Optimizer):
     epsilon: float = 1e-8
 
     def init(self, params: Params) -> Tree:
-        some = next(iter(params.values()))
+        first = next(iter(params.values()))
         return {
             "mean": tree.zeros_like(params),
             "square": tree.zeros_like(params),
-            "steps": torch.zeros((), dtype=some.dtype, device=some.device),
+            "steps": torch.zeros((), dtype=first.dtype, device=first.device),
         }
 
     @torch.no_grad()
     def step(self, params: Params, gradient: Params, state: Tree) -> Tree:
         steps = state["steps"] + 1
-        for name, slope in gradient.items():
+        for name, grad in gradient.items():
             weight = params[name]
             if self.weight_decay:
-                slope = slope.add(weight, alpha=self.weight_decay)
-            mean = state["mean"][name].mul_(self.beta1).add_(slope, alpha=1 - self.beta1)
-            square = state["square"][name].mul_(self.beta2).add_(slope * slope, alpha=1 - self.beta2)
-            spread = (square / (1 - self.beta2**steps)).sqrt_().add_(self.epsilon)
-            weight.sub_(self.lr / (1 - self.beta1**steps) * mean / spread)
+                grad = grad.add(weight, alpha=self.weight_decay)
+            mean = state["mean"][name].mul_(self.beta1).add_(grad, alpha=1 - self.beta1)
+            square = state["square"][name].mul_(self.beta2).add_(grad * grad, alpha=1 - self.beta2)
+            scale = (square / (1 - self.beta2**steps)).sqrt_().add_(self.epsilon)
+            weight.sub_(self.lr / (1 - self.beta1**steps) * mean / scale)
         return {**state, "steps": steps}

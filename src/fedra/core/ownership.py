@@ -1,4 +1,4 @@
-"""Which client holds which classes: rows of class embeddings belong to the clients that hold the class."""
+"""Which client owns which classes, and with them the rows of class vectors."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Owners:
-    """`holdings` are the sorted classes of each client; a class may have several owners (a shared identity)."""
+    """The sorted classes of each client (`holdings`); a class may have several owners."""
 
     holdings: Sequence[Tensor]
     classes: int
 
     def groups(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The classes by their sets of owners: the classes of a set, and all classes related to them.
+        """For each set of owners, its classes and all classes that share an owner with them.
 
-        Classes are related when they have an owner in common. A class nobody holds is related to itself alone.
+        A class without an owner is related only to itself.
         """
         return iter(self._groups)
 
     def related(self, anchors: Tensor, columns: Tensor | None) -> Tensor:
-        """(anchors, columns): whether the classes have an owner in common; None stands for all classes."""
-        where = self._group_of[anchors.cpu()]
-        shown = torch.arange(self.classes) if columns is None else columns.cpu()
-        place = torch.full((self.classes,), -1).index_copy(0, shown, torch.arange(len(shown)))
-        mask = torch.zeros(len(anchors), len(shown), dtype=torch.bool)
-        for number in set(where.tolist()):
-            lines, related = (where == number).nonzero()[:, 0], place[self._groups[number][1]]
+        """(anchors, columns): whether the classes share an owner; None selects all classes as columns."""
+        group = self._group_of[anchors.cpu()]
+        selected = torch.arange(self.classes) if columns is None else columns.cpu()
+        index = torch.full((self.classes,), -1).index_copy(0, selected, torch.arange(len(selected)))
+        mask = torch.zeros(len(anchors), len(selected), dtype=torch.bool)
+        for number in set(group.tolist()):
+            lines, related = (group == number).nonzero()[:, 0], index[self._groups[number][1]]
             mask[lines[:, None], related[related >= 0]] = True
         return mask.to(anchors.device)
 
-    def among(self, kept: Tensor) -> Owners:
-        """The owners of some classes, numbered anew in their order."""
-        place = torch.full((self.classes,), -1, dtype=torch.int64)
-        place[kept.cpu()] = torch.arange(len(kept))
-        holdings = [place[own] for own in self.holdings]
-        return Owners([own[own >= 0] for own in holdings], len(kept))
+    def among(self, classes: Tensor) -> Owners:
+        """The owners of a subset of the classes, renumbered in the given order."""
+        index = torch.full((self.classes,), -1, dtype=torch.int64)
+        index[classes.cpu()] = torch.arange(len(classes))
+        holdings = [index[own] for own in self.holdings]
+        return Owners([own[own >= 0] for own in holdings], len(classes))
 
     @cached_property
     def _groups(self) -> list[tuple[Tensor, Tensor]]:

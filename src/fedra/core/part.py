@@ -1,4 +1,4 @@
-"""The parts an algorithm is made of: what each kind does in its slot. What more a part can do is in `capabilities`."""
+"""The parts of an algorithm, one base class per slot. What else a part can do is in `capabilities`."""
 
 from __future__ import annotations
 
@@ -23,149 +23,302 @@ if TYPE_CHECKING:
     from fedra.core.algorithm import Algorithm
 
 GradientFunction = Callable[[Params], Params]
+"""From parameters to the gradient at them."""
 
 _KNOWN: dict[str, type[Part]] = {}
-"""Every part class by its name; a class joins by being defined."""
+"""Every part class by name; defining a class registers it."""
 
 
 def known_parts() -> dict[str, type[Part]]:
-    """Every part class by its name, so that a configuration can name it: fedra's own and those defined since."""
-    importlib.import_module("fedra.algorithms")  # defines all of fedra's own, whatever was imported before
+    """All part classes, built-in and user-defined.
+
+    Returns:
+        The classes by the name that a configuration uses.
+
+    Example:
+        ```python
+        known_parts()["cross-entropy"]  # <class 'fedra.parts.objective.CrossEntropy'>
+        ```
+    """
+    importlib.import_module("fedra.algorithms")  # defines all built-in parts
     return dict(_KNOWN)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One choice. Hyper-parameters are its fields; every method is pure; what it keeps lives under `name`."""
+    """One reusable piece of an algorithm. Its fields are hyper-parameters, and its methods are pure.
+
+    `name`, by default the class name in kebab case, is its name in configurations and the key of its state; `formula`
+    is shown in the documentation. Parts inherit from the class of their slot, such as `Term`, not from `Part` itself.
+
+    Example:
+        ```python
+        @dataclass(frozen=True)
+        class WeightNorm(Term):  # named "weight-norm"
+            strength: float = 0.01
+            formula: ClassVar[str] = "strength ||w||^2"
+        ```
+    """
 
     name: ClassVar[str] = "part"
     formula: ClassVar[str] = ""
 
     def __init_subclass__(cls, abstract: bool = False, name: str | None = None) -> None:
-        """Give the class its name, and make it known by it unless it is a kind of parts."""
+        """Name the class, and register it unless it is abstract."""
         cls.name = name or re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
-        _refuse_unasked(cls)
+        _check_hooks(cls)
         if not abstract:
             _register(cls)
 
     def __post_init__(self) -> None:
-        """Every field is checked against its annotation, whoever makes the part."""
+        """Check every field against its annotation."""
         for name, known in class_fields(type(self)).items():
             checked_value(f"the part '{self.name}'", known, getattr(self, name))
 
     def nested(self) -> tuple[Part, ...]:
-        """The parts this part owns: those among its fields."""
+        """The parts among this part's fields."""
         values = (getattr(self, item.name) for item in fields(self))
         return tuple(value for value in values if isinstance(value, Part))
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuse, with a sentence, an algorithm in which this part makes no sense."""
+        """Raise `ConfigError` if the part does not work in this algorithm.
+
+        Args:
+            algorithm: The algorithm that contains the part.
+        """
 
 
-def _refuse_unasked(kind: type[Part]) -> None:
-    """Refuse a method of a capability that the class does not have: nobody would ever call it."""
+def _check_hooks(kind: type[Part]) -> None:
+    """Raise if the class defines a method of a capability that it does not inherit: it would never be called."""
     for name in vars(kind).keys() & HOOKS.keys():
         capability = HOOKS[name]
         if not issubclass(kind, capability):
             bases = ", ".join([*(base.__name__ for base in kind.__bases__), capability.__name__])
             raise ConfigError(
-                f"the part {kind.__name__} defines {name} without {capability.__name__}, so it would never be called: "
+                f"a part that defines {name} must inherit from {capability.__name__}, got {kind.__name__} without it: "
                 f"write class {kind.__name__}({bases}), or rename the method"
             )
 
 
 def _register(kind: type[Part]) -> None:
-    """Make a part known by its name. Defining the very same class again, as a notebook does, replaces it."""
+    """Register a part class by name. Redefining the same class, as in a notebook, replaces it."""
     if not kind.__module__.startswith("fedra."):
-        known_parts()  # a name is taken whether or not fedra's own part was imported before
+        known_parts()  # so built-in names are taken even if their modules were not imported yet
     present = _KNOWN.get(kind.name)
     if present and (present.__module__, present.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ConfigError(
-            f"the part '{kind.name}' ({kind.__module__}.{kind.__qualname__}) has the name of "
-            f"{present.__module__}.{present.__qualname__}: rename the class, or give it a name by "
+            f"names of parts must be unique, got '{kind.name}' for {kind.__module__}.{kind.__qualname__} and "
+            f"{present.__module__}.{present.__qualname__}: rename the class, or set its name with "
             f'class {kind.__name__}(..., name="...")'
         )
     _KNOWN[kind.name] = kind
 
 
 class Term(Part, abstract=True):
-    """A summand of the local objective. A `closed_form` term depends on the parameters alone and adds its
-    gradient itself, which costs no graph.
+    """A term of the local objective. Subclasses define `loss`.
 
-    `fits_labels` marks a loss of the labels, such as a margin softmax; `is_plain` marks FedAvg's own, the
-    cross-entropy, which yields to any other when algorithms are joined.
+    Class attributes: `fits_labels` marks a label loss, such as a margin softmax. `is_plain` marks the cross-entropy of
+    FedAvg, which any other label loss replaces when algorithms are combined. A `closed_form` term depends only on the
+    parameters and defines `add_gradient`, so it needs no autograd graph.
+
+    Example:
+        ```python
+        @dataclass(frozen=True)
+        class FeatureNorm(Term):
+            strength: float = 0.01
+
+            def loss(self, output, params, view):
+                return self.strength * view.batch.mean(output.features.square().sum(dim=1))
+
+        algorithm = fedra.algorithms.fedavg().plus(FeatureNorm(0.1))
+        ```
     """
 
     fits_labels: ClassVar[bool] = False
     is_plain: ClassVar[bool] = False
     closed_form: ClassVar[bool] = False
-    moves_head: ClassVar[bool] = True  # whether its gradient with respect to the head can differ from zero
+    moves_head: ClassVar[bool] = True  # whether its gradient with respect to the head can be nonzero
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
-        """The mean loss on the batch (of a closed-form term: its value at `params`)."""
+        """The mean loss on the batch; of a closed-form term, its value at `params`.
+
+        Args:
+            output: Features and logits of the batch.
+            params: The parameters at which the loss is taken.
+            view: The local step.
+
+        Returns:
+            A scalar tensor.
+        """
         raise TypeError(f"{type(self).__name__} must define loss")
 
     def scalar_loss(self, output: Output, params: Params, view: View) -> Tensor:
-        """The loss, or a sentence about one that is not a number."""
+        """`loss`, checked to be a scalar.
+
+        Args:
+            output: Features and logits of the batch.
+            params: The parameters at which the loss is taken.
+            view: The local step.
+
+        Returns:
+            A scalar tensor.
+
+        Raises:
+            ConfigError: If `loss` returns anything else.
+        """
         loss = self.loss(output, params, view)
         if isinstance(loss, Tensor) and not loss.dim():
             return loss
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise ConfigError(
-            f"loss of the part '{self.name}' must return one number, got {got}: take means by view.batch.mean"
+            f"loss of the part '{self.name}' must return a scalar, got {got}: average with view.batch.mean"
         )
 
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
-        """Add this term's gradient to `gradient`, in place and for the names it holds."""
+        """Add the gradient of a closed-form term in place.
+
+        Args:
+            gradient: The gradient so far; only its names are trained.
+            params: The parameters at which the gradient is taken.
+            view: The local step.
+        """
         raise TypeError(f"{type(self).__name__} is not a closed-form term")
 
 
 class GradientRule(Part, abstract=True):
-    """A transformation of the gradient function: where the gradient is taken and how it is corrected."""
+    """Transforms the gradient function: where the gradient is taken and how it is corrected.
+
+    Example:
+        ```python
+        class Sign(GradientRule):
+            def gradient(self, inner, params, view):
+                return {name: value.sign() for name, value in inner(params).items()}
+        ```
+    """
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
-        """The gradient to step along; `inner` is the gradient function of everything inside this rule."""
+        """The gradient for the optimizer step.
+
+        Args:
+            inner: The gradient function of the objective and all rules inside this one.
+            params: The parameters before the step.
+            view: The local step.
+
+        Returns:
+            Gradients by parameter name.
+        """
         raise TypeError(f"{type(self).__name__} must define gradient")
 
 
 class Combine(Part, abstract=True):
-    """How uploads become one change of the model: a running fold over them.
+    """Combines uploads into one change of the global model, as a running fold.
 
-    `is_plain` marks FedAvg's own rule, which yields to any other when algorithms are joined.
+    `is_plain` marks the rule of FedAvg, which any other rule replaces when algorithms are combined.
+
+    Example:
+        ```python
+        class Sum(Combine):
+            def add(self, total, upload):
+                delta = tree.accumulate(total.get("delta", {}), upload.delta)
+                return {"delta": delta, "buffers": upload.buffers}
+
+            def finish(self, total):
+                return Weights(total["delta"], total["buffers"])
+        ```
     """
 
     is_plain: ClassVar[bool] = False
 
     def start(self) -> Tree:
-        """The empty fold."""
+        """The total before the first upload."""
         return {}
 
     def add(self, total: Tree, upload: Upload) -> Tree:
-        """Fold in one upload."""
+        """Fold in one upload.
+
+        Args:
+            total: The total so far.
+            upload: One client's upload.
+
+        Returns:
+            The new total.
+        """
         raise TypeError(f"{type(self).__name__} must define add")
 
     def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
-        """Fold in a stack of uploads: one after the other, unless the rule knows a quicker way."""
+        """Fold in a stack of uploads; override it if there is a faster way than one by one.
+
+        Args:
+            total: The total so far.
+            uploads: The uploads of several clients.
+
+        Returns:
+            The new total.
+        """
         for upload in uploads:
             total = self.add(total, upload)
         return total
 
     def finish(self, total: Tree) -> Weights:
-        """The combined change of the parameters, and the combined buffers."""
+        """The result of the fold.
+
+        Args:
+            total: The total after the last upload.
+
+        Returns:
+            The combined change of the parameters, and the combined buffers.
+        """
         raise TypeError(f"{type(self).__name__} must define finish")
 
 
 class ServerRule(Part, abstract=True):
-    """A step of the server after the average."""
+    """A server update after the uploads are combined.
+
+    Example:
+        ```python
+        @dataclass(frozen=True)
+        class ServerStep(ServerRule):
+            lr: float = 0.5
+
+            def update(self, before, server, population):
+                change = tree.subtract(server.weights.params, before.weights.params)
+                return server.with_params(tree.add(before.weights.params, change, self.lr))
+        ```
+    """
 
     def update(self, before: Server, server: Server, population: Population) -> Server:
-        """The server after the step: `before` is the round's start, `server` what the rules so far made."""
+        """The server after this rule.
+
+        Args:
+            before: The server at the start of the round.
+            server: The server after the combine rule and the previous server rules.
+            population: All clients of the federation.
+
+        Returns:
+            The new server.
+        """
         raise TypeError(f"{type(self).__name__} must define update")
 
 
 class StartRule(Part, abstract=True):
-    """How weights begin."""
+    """Sets the initial weights of the global model.
+
+    Example:
+        ```python
+        class ZeroHead(StartRule):
+            def init_weights(self, params, draw):
+                return {name: value * 0 if name.startswith("head.") else value for name, value in params.items()}
+        ```
+    """
 
     def init_weights(self, params: Params, draw: torch.Generator) -> Params:
-        """The model's first parameters as this rule wants them, before anybody looks at data."""
+        """The initial parameters, before any data are used.
+
+        Args:
+            params: The module's parameters.
+            draw: Random generator of this rule.
+
+        Returns:
+            The parameters to start from.
+        """
         return params

@@ -1,4 +1,4 @@
-"""The kind of part that says which model a client uses in the end."""
+"""Personalizers, the parts that give each client its personal model."""
 
 from __future__ import annotations
 
@@ -20,46 +20,85 @@ if TYPE_CHECKING:
     from fedra.core.local_training import LocalTraining
 
 Answers = Callable[[Tensor], dict[str, Tensor]]
-"""Prepared inputs to scores of the classes, by the name of the way to answer."""
+"""From prepared inputs to class scores, by the name of the prediction method."""
 
 
 class Personalizer(Part, abstract=True):
-    """Which model a client uses in the end.
+    """Gives each client its personal model after the last round.
 
-    After the last round a client trains for itself for `epochs` (0: not at all; of several numbers each is tried and
-    tested) from the final global model with its private parameters in place. What comes out, and what the client
-    remembers, is its own model.
+    The client trains for `epochs` on its own data, from the final global model with its private parameters. The
+    result, together with the client state, is its personal model.
+
+    Args:
+        epochs: Epochs of personal training: 0 for none; several numbers are evaluated one by one.
+        initial_rate: Whether personal training uses the learning rate of the first round instead of the last.
+
+    Example:
+        ```python
+        algorithm = fedra.algorithms.fedavg().plus(FineTune(epochs=(1, 5)))
+        ```
     """
 
     epochs: int | tuple[int, ...] = 0
-    initial_rate: bool = False  # whether that training takes the first round's rate instead of the last one's
+    initial_rate: bool = False
 
     @property
     def answers_are_probabilities(self) -> bool:
-        """Whether `answers` gives probabilities; otherwise a softmax makes them of its scores."""
+        """Whether `answers` returns probabilities instead of logits."""
         return False
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The lengths of own training that are tested, shortest first."""
+        """The numbers of epochs that are evaluated, in increasing order."""
         return (self.epochs,) if isinstance(self.epochs, int) else tuple(sorted(set(self.epochs)))
 
     def algorithm(self, algorithm: Algorithm) -> Algorithm:
-        """The algorithm of the client's own training, derived from the federation's."""
+        """The algorithm of personal training.
+
+        Args:
+            algorithm: The algorithm of the federation.
+
+        Returns:
+            The algorithm that a client trains its personal model with.
+        """
         return algorithm
 
     def training(self, local: LocalTraining, rounds: int) -> LocalTraining:
-        """How a client trains for itself after so many rounds: as in the rounds, at one rate."""
+        """Personal training: as in the rounds, with a constant learning rate.
+
+        Args:
+            local: Local training in the rounds.
+            rounds: Number of rounds done.
+
+        Returns:
+            The settings of personal training.
+        """
         lr = local.lr if self.initial_rate else local.at(rounds).lr
         return replace(local, lr=lr, lr_decay=1.0, schedule=constant)
 
     def own(self, weights: Weights, memory: Tree) -> Weights:
-        """The client's own model, of what it trained for itself (or received) and what it remembers of the rounds."""
+        """The personal model.
+
+        Args:
+            weights: The model after personal training.
+            memory: The client's state after the last round.
+
+        Returns:
+            The weights that the client uses.
+        """
         return weights
 
     def answers(self, model: Model, weights: Weights, local: Examples, draw: torch.Generator) -> Answers:
-        """How a client with this model of its own and these examples scores the classes of prepared inputs.
+        """How a client scores classes.
 
-        A personalizer may answer in several ways, by name; the one named "" is its own.
+        Args:
+            model: The model.
+            weights: The client's personal model.
+            local: The client's training examples.
+            draw: Random generator of this client.
+
+        Returns:
+            A function from prepared inputs to class scores. A personalizer may offer several methods by name; the
+            default is named "".
         """
         return lambda inputs: {"": model.output(weights, inputs).logits}

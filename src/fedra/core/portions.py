@@ -1,4 +1,4 @@
-"""A step seen otherwise: its batch in portions or halves, or at weights other than the model's."""
+"""Other views of a local step: its batch in chunks or halves, or at other weights."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ from fedra.core.tree import Params, Tree
 from fedra.core.view import Batch, Trace, View
 
 Pick = Callable[[Tensor], Tensor]
-"""Some of the rows of a batch."""
+"""Selects rows of a batch."""
 
 
 def portions(view: View, passes: int) -> Iterator[float | Tensor]:
-    """Let `view` show one portion of its batch after the other, and hand out each portion's share of the examples.
+    """Restrict `view` to one chunk of its batch after another, and yield each chunk's share of the examples.
 
-    Running statistics and what parts carry go on from portion to portion, as if each were a step. Afterward the view
-    shows the whole batch again, with the portions' mean loss and mean logs.
+    Running statistics and carried state pass from chunk to chunk, as if each were a step. Afterward the view has the
+    whole batch again, with the mean loss and logs of the chunks.
     """
     whole, buffers, carried = copy.copy(view), view.buffers, view.carried
-    left: list[tuple[float | Tensor, Trace]] = []
+    traces: list[tuple[float | Tensor, Trace]] = []
     try:
-        for start, end in _cuts(len(view.batch.targets), passes):
-            become(view, _portion(whole, start, end, buffers, carried))
+        for start, end in _chunk_ranges(len(view.batch.targets), passes):
+            _overwrite(view, _chunk(whole, start, end, buffers, carried))
             share = _share(whole, start, end)
             yield share
-            left.append((share, view.trace))
+            traces.append((share, view.trace))
             buffers = buffers if view.trace.buffers is None else view.trace.buffers
             carried = carried | view.trace.carried
     finally:
-        become(view, whole)
-    _join(view.trace, left, carried)
+        _overwrite(view, whole)
+    _merge(view.trace, traces, carried)
 
 
 def aside(view: View, terms: Sequence[Term], weights: Weights) -> tuple[Params, Params]:
-    """The gradient of `terms` at weights other than the model's, and their running statistics after the pass.
+    """The gradient of `terms` at other weights, and their running statistics after the pass.
 
-    The step bears no trace of it, and dropout layers draw afterward what they would have drawn without it.
+    It changes neither the step's trace nor the random state of dropout layers.
     """
-    other = replace(view, buffers=weights.buffers, trace=Trace(), _kept=None)
+    other = replace(view, buffers=weights.buffers, trace=Trace(), _cached=None)
     with unmoved(view.batch.inputs.device):
         return other.gradient(terms, weights.params), other.trace.buffers or {}
 
 
 @contextmanager
 def showing(view: View, pick: Pick) -> Iterator[None]:
-    """Let `view` show the picked examples of its batch inside the block; the step's trace goes on."""
+    """Restrict `view` to the selected examples of its batch inside the block; the step's trace continues."""
     whole = copy.copy(view)
-    become(view, _picked(whole, pick))
+    _overwrite(view, _select(whole, pick))
     try:
         yield
     finally:
         whole.trace = view.trace
-        become(view, whole)
+        _overwrite(view, whole)
 
 
 def halves(batch: Batch) -> tuple[Pick, Pick]:
-    """The first, third, fifth ... example and the second, fourth, sixth ...; a single example is in both.
+    """Select the first, third, ... and the second, fourth, ... examples; a single example is in both halves.
 
-    Padding, which stands at the end, falls to both halves alike, so that a stack has every client's own halves.
+    Padding is at the end, so both halves get the same share of it and a stacked client has the same halves as alone.
     """
 
     def second(rows: Tensor) -> Tensor:
@@ -81,30 +81,30 @@ def halves(batch: Batch) -> tuple[Pick, Pick]:
     return lambda rows: rows[::2], second
 
 
-def become(view: View, other: View) -> None:
-    """Show what `other` shows: the gradient functions around a step hold on to its one view."""
+def _overwrite(view: View, other: View) -> None:
+    """Copy all fields of `other` into `view`: the gradient functions of a step hold a reference to its view."""
     vars(view).update(vars(other))
 
 
-def _cuts(examples: int, passes: int) -> list[tuple[int, int]]:
-    """Start and end of each portion; sizes differ by one at most, and none is empty."""
+def _chunk_ranges(examples: int, passes: int) -> list[tuple[int, int]]:
+    """Start and end of each chunk; sizes differ by at most one, and no chunk is empty."""
     passes = min(passes, examples)
     ends = [examples * number // passes for number in range(passes + 1)]
     return list(pairwise(ends))
 
 
-def _portion(whole: View, start: int, end: int, buffers: Params, carried: Tree) -> View:
-    portion = _picked(whole, lambda rows: rows[start:end])
-    return replace(portion, buffers=buffers, carried=carried, trace=Trace())
+def _chunk(whole: View, start: int, end: int, buffers: Params, carried: Tree) -> View:
+    chunk = _select(whole, lambda rows: rows[start:end])
+    return replace(chunk, buffers=buffers, carried=carried, trace=Trace())
 
 
-def _picked(whole: View, pick: Pick) -> View:
-    """The view of some of the batch's examples."""
+def _select(whole: View, pick: Pick) -> View:
+    """The view with the selected examples of the batch."""
     teachers = {
         part: {name: Output(*map(pick, output)) for name, output in own.items()} for part, own in whole.teachers.items()
     }
     batch = whole.batch
-    some = replace(
+    selected = replace(
         batch,
         inputs=pick(batch.inputs),
         targets=pick(batch.targets),
@@ -112,24 +112,24 @@ def _picked(whole: View, pick: Pick) -> View:
         mask=None if batch.mask is None else pick(batch.mask),
         drawn=tree.each(batch.drawn, pick),
     )
-    return replace(whole, batch=some, teachers=teachers, _kept=None)
+    return replace(whole, batch=selected, teachers=teachers, _cached=None)
 
 
 def _share(whole: View, start: int, end: int) -> float | Tensor:
-    """How much of the batch's examples a portion holds, padding left out."""
+    """The chunk's share of the batch's examples, without padding."""
     mask = whole.batch.mask
     if mask is None:
         return (end - start) / len(whole.batch.targets)
     return mask[start:end].sum() / mask.sum().clamp(min=1)
 
 
-def _join(trace: Trace, left: list[tuple[float | Tensor, Trace]], carried: Tree) -> None:
-    """Put what the portions left into the step's trace; of several passes the first counts."""
-    losses = [share * own.loss for share, own in left if own.loss is not None]
+def _merge(trace: Trace, traces: list[tuple[float | Tensor, Trace]], carried: Tree) -> None:
+    """Merge the chunks' traces into the step's trace; of several passes the first counts."""
+    losses = [share * own.loss for share, own in traces if own.loss is not None]
     if trace.loss is None and losses:
         trace.loss = torch.stack(losses).sum()
     if trace.buffers is None:
-        trace.buffers = left[-1][1].buffers
-    trace.carried = {name: carried[name] for _, own in left for name in own.carried} | trace.carried
-    for name in left[0][1].logs:
-        trace.logs[name] = torch.stack([share * own.logs[name] for share, own in left]).sum()
+        trace.buffers = traces[-1][1].buffers
+    trace.carried = {name: carried[name] for _, own in traces for name in own.carried} | trace.carried
+    for name in traces[0][1].logs:
+        trace.logs[name] = torch.stack([share * own.logs[name] for share, own in traces]).sum()

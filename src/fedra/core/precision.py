@@ -1,4 +1,4 @@
-"""In which numbers a model is reckoned: the weights' type, the type of its passes, and a scale for small gradients."""
+"""Number formats of a model: dtype of the weights, dtype of the passes, and a loss scale for small gradients."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PrecisionName = Literal["float32", "bfloat16", "float16", "float64"]
 
 @dataclass(frozen=True)
 class Precision:
-    """Weights, optimizer and aggregation are in `weights`; the model's passes are cast to `passes` (autocast).
+    """Weights, optimizer and aggregation use the dtype `weights`; forward passes run in `passes` (autocast).
 
-    A pass gives its features and logits back in `weights`, so that every loss, margin and norm is reckoned there.
-    `loss_scale` multiplies the loss before its gradient is taken and is divided out of it: a power of two, which
-    changes no digit and lifts gradients over float16's smallest number (Micikevicius et al., ICLR 2018).
+    Features and logits are converted back to `weights`, so losses, margins and norms are computed in that dtype. The
+    gradient is taken of the loss times `loss_scale` and divided by it again. A power of two adds no rounding, and it
+    keeps gradients above the smallest float16 number (Micikevicius et al., ICLR 2018).
     """
 
     weights: torch.dtype
@@ -31,27 +31,27 @@ class Precision:
 
     @classmethod
     def of(cls, module: nn.Module) -> Precision:
-        """As the module is."""
+        """The module's own dtype throughout."""
         own = next(module.parameters(), torch.zeros(0)).dtype
         return cls(own, own)
 
     @property
     def mixed(self) -> bool:
-        """Whether passes are reckoned in another type than the weights."""
+        """Whether passes run in another dtype than the weights."""
         return self.passes != self.weights
 
     def casting(self, device: torch.device) -> AbstractContextManager[None]:
-        """What a pass runs in. A weight is cast once per pass, so that a cache of casts would never be asked."""
+        """The autocast context of a pass. Each weight is cast once per pass, so the cast cache is disabled."""
         if not self.mixed:
             return nullcontext()
         return torch.autocast(device.type, dtype=self.passes, cache_enabled=False)
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """The loss whose gradient is taken."""
+        """The loss to differentiate."""
         return loss if self.loss_scale == 1.0 else loss * self.loss_scale
 
     def unscaled(self, gradient: Params) -> Params:
-        """The gradient of the loss, given that of the scaled one."""
+        """The gradient of the loss, from that of the scaled loss."""
         return gradient if self.loss_scale == 1.0 else tree.scale(gradient, 1 / self.loss_scale)
 
 
@@ -64,15 +64,17 @@ PRECISIONS: dict[PrecisionName, Precision] = {
 
 
 def build_precision(name: PrecisionName, device: torch.device) -> Precision:
-    """The precision of that name, after a small product on the device has shown that it can be had there."""
+    """The precision of that name, checked with a small matrix product on the device."""
     precision = PRECISIONS[name]
     try:
-        some = torch.ones(2, 2, dtype=precision.weights, device=device)
+        ones = torch.ones(2, 2, dtype=precision.weights, device=device)
         with precision.casting(device):
-            found = (some @ some).cpu().dtype
-        reason = f"it reckons in {str(found).removeprefix('torch.')} instead"
+            found = (ones @ ones).cpu().dtype
+        reason = f"it computes in {str(found).removeprefix('torch.')}"
     except (RuntimeError, TypeError) as error:
         found, reason = None, str(error).partition("\n")[0]
     if found != precision.passes:
-        raise ConfigError(f"precision = '{name}' cannot be used on the device '{device}' ({reason}): set 'float32'")
+        raise ConfigError(
+            f"precision must be supported by the device '{device}', got '{name}' ({reason}): set 'float32'"
+        )
     return precision

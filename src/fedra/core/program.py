@@ -1,7 +1,7 @@
-"""What a client does in a round, written once: `init`, `step`, `finish`.
+"""What a client does in a round: `init`, `step`, `finish`.
 
-A plain loop runs it client by client (`core/round.py`); the stacked runner maps the same `step` over many clients at
-once by `vmap`. All state is nested dicts of tensors: a stack's have one more dimension in front.
+A plain loop runs it client by client (`core/round.py`); the stacked runner maps the same `step` over many clients with
+`vmap`. All state is nested dicts of tensors; in a stack they have a leading client dimension.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fedra.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class ClientProgram:
-    """A client's round as functions of what is its own; the fields are what all clients of the round share.
+    """A client's round as functions of the client's own state; the fields are common to all clients of the round.
 
-    `origin` is the model that all received, arranged, without the rows of classes; `trained` names the parameters that
-    move. `functional` takes gradients by function transform, which nests inside vmap.
+    `origin` is the received model without rows of owned classes; `trained` names the parameters to train.
+    `functional` computes gradients with torch.func, which works inside vmap.
     """
 
     algorithm: Algorithm
@@ -43,19 +43,19 @@ class ClientProgram:
     population: Population
     functional: bool = False
 
-    def memory(self, kept: Tree) -> Tree:
-        """What a client's parts remember; those that remember nothing yet begin with their first memory."""
-        missing = {name: part for name, part in self.algorithm.able(ClientState).items() if name not in kept}
+    def memory(self, stored: Tree) -> Tree:
+        """A client's state, with the initial state of parts that have none yet."""
+        missing = {name: part for name, part in self.algorithm.able(ClientState).items() if name not in stored}
         if not missing:
-            return kept
-        origin = self.algorithm.sharing.received(self.origin, kept)
-        first = {name: part.init_client(origin) for name, part in missing.items()}
-        for name, values in first.items():
-            tree.refuse_other_values(f"the memory that init_client of the part '{name}' returns", values)
-        return first | kept
+            return stored
+        origin = self.algorithm.sharing.received(self.origin, stored)
+        initial = {name: part.init_client(origin) for name, part in missing.items()}
+        for name, values in initial.items():
+            tree.check_tensors(f"the client state that init_client of the part '{name}' returns", values)
+        return initial | stored
 
     def client(self, memory: Tree, examples: int, label_counts: Tensor) -> Client:
-        """One client: outside of vmap, or as seen from inside."""
+        """One client, inside or outside of vmap."""
         return Client(
             origin=self.algorithm.sharing.received(self.origin, memory),
             received=self.received,
@@ -69,7 +69,7 @@ class ClientProgram:
         )
 
     def init(self, client: Client) -> Tree:
-        """What moves during the local steps, before the first: to be copied, because it is what the client received."""
+        """What local steps change, before the first step; the caller must copy it, because it is shared."""
         carried = {name: part.init_steps(client) for name, part in self.algorithm.able(StepState).items()}
         return {
             "params": tree.select(client.origin.params, self.trained),
@@ -78,7 +78,7 @@ class ClientProgram:
         }
 
     def step(self, client: Client, state: Tree, batch: Batch, teachers: Outputs) -> Tree:
-        """One step's gradient through all gradient rules, and all that it leaves behind; nothing is changed."""
+        """One step's gradient through all gradient rules, and its trace; nothing is modified."""
         view = View(
             model=self.model,
             client=client,
@@ -100,29 +100,29 @@ class ClientProgram:
         }
 
     def advance(self, state: Tree, result: Tree) -> None:
-        """The optimizer's update, in place; it is elementwise, so a stack's is the same.
+        """The optimizer's update, in place; it is elementwise, so it applies to a stack as well.
 
-        What a client holds stays as it is, the optimizer's state included.
+        Held parameters and their optimizer state do not change.
         """
         held: Mapping[str, bool | Tensor] = result["held"]
-        stacks = {name: when for name, when in held.items() if isinstance(when, Tensor)}
-        moving = {name: slope for name, slope in result["gradient"].items() if name in stacks or not held.get(name)}
-        before = tree.flatten(tree.each(_moved(state), torch.clone)) if stacks else {}
-        state["optimizer"] = self.optimizer.step(state["params"], moving, state["optimizer"])
-        for path, value in tree.flatten(_moved(state)).items() if stacks else ():
+        masks = {name: when for name, when in held.items() if isinstance(when, Tensor)}
+        gradient = {name: value for name, value in result["gradient"].items() if name in masks or not held.get(name)}
+        before = tree.flatten(tree.each(_updated(state), torch.clone)) if masks else {}
+        state["optimizer"] = self.optimizer.step(state["params"], gradient, state["optimizer"])
+        for path, value in tree.flatten(_updated(state)).items() if masks else ():
             name = path.rpartition("|")[2]
-            if name in stacks:
-                still = stacks[name].view(-1, *[1] * (value.dim() - 1))
-                value.copy_(torch.where(still, before[path], value))
+            if name in masks:
+                mask = masks[name].view(-1, *[1] * (value.dim() - 1))
+                value.copy_(torch.where(mask, before[path], value))
 
     def finish(self, local: Local) -> tuple[Tree, Tree]:
-        """What the client's parts remember, and what they send beside the model."""
+        """The client's new state, and the extras that its parts upload."""
         memory: Tree = {}
         extras: Tree = {}
         for name, part in self.algorithm.able(ClientState).items():
             if part.remembers:
-                remembered, sent = _checked(name, part.finish_client(local))
-                memory |= {name: remembered} if remembered else {}
+                kept, sent = _check_finished(name, part.finish_client(local))
+                memory |= {name: kept} if kept else {}
                 extras |= {name: sent} if sent else {}
         return memory, extras
 
@@ -134,12 +134,12 @@ class ClientProgram:
         examples: Sequence[int],
         steps: Sequence[int],
         extras: Tree,
-        figures: Figures,
+        metrics: StepMetrics,
     ) -> Uploads:
-        """What a stack of clients sends: nothing private or frozen is in it."""
+        """The uploads of a stack of clients, without private or frozen parameters."""
         sharing = self.algorithm.sharing
         sent = sharing.averaged(delta)
-        means, broken = figures.summary(steps)
+        means, broken = metrics.summary(steps)
         means["update_norm"] = _norms(sent, len(steps))
         effective = self.optimizer.effective_steps if self.algorithm.counts_steps else float
         lengths = {count: effective(count) for count in set(steps)}
@@ -156,9 +156,9 @@ class ClientProgram:
 
 
 def nest(algorithm: Algorithm, view: View) -> GradientFunction:
-    """The gradient function of the objective inside all gradient rules, the first listed outermost.
+    """The gradient function of the objective inside all gradient rules, the first one listed outermost.
 
-    What parts train beside the model has its turn when the step's gradient is known.
+    Parts that train something alongside the model run after the step's gradient is computed.
     """
 
     def objective(params: Params) -> Params:
@@ -170,50 +170,50 @@ def nest(algorithm: Algorithm, view: View) -> GradientFunction:
     function: GradientFunction = objective
     for rule in reversed(algorithm.gradient):
         function = wrap(rule, function)
-    beside = algorithm.able(TrainsBeside).values()
-    if not beside:
+    extra = algorithm.able(TrainsBeside).values()
+    if not extra:
         return function
 
-    def and_beside(params: Params) -> Params:
+    def with_extra(params: Params) -> Params:
         gradient = function(params)
-        for part in beside:
+        for part in extra:
             part.beside(algorithm, params, view)
         return gradient
 
-    return and_beside
+    return with_extra
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Losses and logged numbers, (clients, steps) in double precision; NaN where a client had no such step."""
+class StepMetrics:
+    """Losses and logged values, (clients, steps) in double precision; NaN where a client has no such step."""
 
     losses: Tensor
     logs: dict[str, Tensor]
 
     @classmethod
-    def empty(cls, clients: int, steps: int, device: torch.device) -> Figures:
-        """No step yet."""
+    def empty(cls, clients: int, steps: int, device: torch.device) -> StepMetrics:
+        """Metrics without any step."""
         return cls(torch.full((clients, steps), torch.nan, dtype=torch.float64, device=device), {})
 
     @classmethod
-    def of(cls, losses: Sequence[Tensor], logs: Sequence[Params]) -> Figures:
-        """Those of one client, from its steps."""
+    def of(cls, losses: Sequence[Tensor], logs: Sequence[Params]) -> StepMetrics:
+        """The metrics of one client, from its steps."""
         names = sorted({name for logged in logs for name in logged})
-        nothing = losses[0].new_tensor(torch.nan)
-        columns = {name: torch.stack([logged.get(name, nothing) for logged in logs]) for name in names}
+        missing = losses[0].new_tensor(torch.nan)
+        columns = {name: torch.stack([logged.get(name, missing) for logged in logs]) for name in names}
         return cls(
             torch.stack(list(losses)).double()[None], {name: value.double()[None] for name, value in columns.items()}
         )
 
     def record(self, step: int, loss: Tensor, logged: Params) -> None:
-        """Note a step of the clients still at work."""
+        """Record a step of the first clients, those that still train."""
         self.losses[: len(loss), step] = loss
         for name, value in logged.items():
-            kept = self.logs.setdefault(name, torch.full_like(self.losses, torch.nan))
-            kept[: len(value), step] = value
+            log = self.logs.setdefault(name, torch.full_like(self.losses, torch.nan))
+            log[: len(value), step] = value
 
     def summary(self, steps: Sequence[int]) -> tuple[dict[str, list[float]], list[int | None]]:
-        """Means over each client's steps, and the first step whose loss was not finite."""
+        """Means over each client's steps, and the first step with a loss that is not finite."""
         count = torch.tensor(steps, device=self.losses.device)
         own = torch.arange(self.losses.shape[1], device=count.device) < count[:, None]
         means = {"train_loss": (torch.where(own, self.losses, 0.0).sum(dim=1) / count).tolist()}
@@ -223,7 +223,7 @@ class Figures:
         return means, [step if step >= 0 else None for step in first]
 
 
-def _moved(state: Tree) -> Tree:
+def _updated(state: Tree) -> Tree:
     return {"params": state["params"], "optimizer": state["optimizer"]}
 
 
@@ -236,13 +236,13 @@ def _norms(delta: Params, count: int) -> list[float]:
     return norms
 
 
-def _checked(part: str, said: Any) -> tuple[Tree, Tree]:
-    """What a part's finish_client returned, or a sentence about what it should have."""
-    if not isinstance(said, tuple) or len(said) != 2:
+def _check_finished(part: str, result: Any) -> tuple[Tree, Tree]:
+    """The result of a part's finish_client, checked to be two dicts of tensors."""
+    if not isinstance(result, tuple) or len(result) != 2:
         raise ConfigError(
-            f"finish_client of the part '{part}' must return (memory, extras), two dicts of tensors, got "
-            f"{type(said).__name__}"
+            f"finish_client of the part '{part}' must return (state, extras), two dicts of tensors, got "
+            f"{type(result).__name__}"
         )
-    for values, what in zip(said, ("memory", "extras"), strict=True):
-        tree.refuse_other_values(f"the {what} that finish_client of the part '{part}' returns", values)
-    return said
+    for values, what in zip(result, ("state", "extras"), strict=True):
+        tree.check_tensors(f"the {what} that finish_client of the part '{part}' returns", values)
+    return result

@@ -1,4 +1,4 @@
-"""Randomness keyed by (seed, purpose, round, client), so that no draw depends on a worker, an order or a resume."""
+"""Randomness keyed by (seed, purpose, round, client), independent of worker, order and resume."""
 
 from __future__ import annotations
 
@@ -13,73 +13,73 @@ import torch
 
 
 def key(seed: int, purpose: str, *where: int) -> int:
-    """A 63-bit seed for one purpose at one place, e.g. `key(seed, "shuffle", round, client)`."""
+    """A 63-bit seed for one purpose, round and client, such as `key(seed, "shuffle", round, client)`."""
     text = "/".join((str(seed), purpose, *map(str, where)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def generator(seed: int, purpose: str, *where: int) -> torch.Generator:
-    """A fresh CPU generator for one purpose at one place."""
+    """A new CPU generator for one purpose, round and client."""
     return torch.Generator().manual_seed(key(seed, purpose, *where))
 
 
 def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int], epochs: int) -> np.ndarray:
-    """(epochs, all examples): the order in which each client goes over its examples, one client after the other.
+    """(epochs, all examples): the order of each client's examples, one client after another.
 
-    An epoch sorts a client's examples by hashes of (seed, round, client, place), so that the orders of a thousand
-    clients are a few sums over one array, and each client's is what it would be alone.
+    An epoch sorts a client's examples by hashes of (seed, round, client, index), so the orders of a thousand clients
+    take a few array operations, and each is the same whether or not other clients are computed with it.
     """
     owner = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
     ends = np.cumsum(sizes)
     first = np.repeat(ends - np.asarray(sizes), sizes)
-    streams = _mixed(np.asarray(clients, dtype=np.uint64) + np.uint64(key(seed, "shuffle", round)))[owner]
-    places = (np.arange(len(owner)) - first).astype(np.uint64)
+    streams = _mix(np.asarray(clients, dtype=np.uint64) + np.uint64(key(seed, "shuffle", round)))[owner]
+    index = (np.arange(len(owner)) - first).astype(np.uint64)
     orders = np.empty((epochs, len(owner)), dtype=np.int64)
     for epoch in range(epochs):
-        drawn = _mixed(streams + (np.uint64(epoch) << np.uint64(40)) + places)
-        # The owner above 40 bits of the draw: one sort keeps the clients apart.
-        orders[epoch] = np.argsort(owner << np.uint64(40) | drawn >> np.uint64(24), kind="stable") - first
+        hashes = _mix(streams + (np.uint64(epoch) << np.uint64(40)) + index)
+        # The client above 40 bits of the hash: one sort orders all clients separately.
+        orders[epoch] = np.argsort(owner << np.uint64(40) | hashes >> np.uint64(24), kind="stable") - first
     return orders
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): neighbors become unrelated 64-bit numbers."""
+def _mix(values: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), a 64-bit hash."""
     mixed = values * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return mixed ^ mixed >> np.uint64(31)
 
 
-class _Turn:
-    """One thread at a time: torch's own generators are the whole process's."""
+class _SeedLock:
+    """A lock for torch's global generators, which all threads of a process share."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         if hasattr(os, "register_at_fork"):
-            # A fork has no other threads, and must not wait for one that had its turn.
-            os.register_at_fork(after_in_child=self._anew)
+            # A fork has no other threads and must not wait for one that held the lock.
+            os.register_at_fork(after_in_child=self._reset)
 
-    def _anew(self) -> None:
+    def _reset(self) -> None:
         self.lock = threading.RLock()
 
 
-_TURN = _Turn()
+_SEED = _SeedLock()
 
 
 @contextmanager
 def scoped_seed(seed: int) -> Iterator[None]:
-    """Seed torch's own generators inside the block and restore them after it; other threads' blocks wait.
+    """Seed torch's global generators inside the block and restore them afterward; other threads wait.
 
-    For code that cannot be handed a generator: weight initialization and dropout layers.
+    For code that does not accept a generator: weight initialization and dropout layers.
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with _TURN.lock, torch.random.fork_rng(devices=devices):
+    with _SEED.lock, torch.random.fork_rng(devices=devices):
         torch.random.manual_seed(seed)
         yield
 
 
 @contextmanager
 def unmoved(device: torch.device) -> Iterator[None]:
-    """Restore the streams that dropout layers on `device` draw from after the block: for passes that only look on."""
+    """Restore the random state of dropout layers on `device` after the block, for passes that must not advance it."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield

@@ -1,8 +1,8 @@
 """One round of federated learning: the plain loop over a client's batches, and the server's side.
 
-client:  `ClientProgram.init`, then `step` on every batch, then `finish` with an upload. The stacked runner runs the
-         same program over many clients at once
-server:  fold the uploads, average, let every part finish the round
+client:  `ClientProgram.init`, then `step` on every batch, then `finish`, which returns the upload. The stacked runner
+         runs the same program over many clients at once
+server:  combine the uploads, then let every part finish the round
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fedra.core.batches import LocalData
 from fedra.core.capabilities import CollectsUploads, ServerState
 from fedra.core.draws import Draws
 from fedra.core.model import Weights
-from fedra.core.program import ClientProgram, Figures
+from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.teachers import look_up, teacher_outputs, teacher_weights
 from fedra.core.tree import Tree
-from fedra.core.uploads import Uploads, alone
+from fedra.core.uploads import Uploads, stack_of_one
 from fedra.core.view import Client, Local, Population, Server, Upload
 
 
 def client_update(program: ClientProgram, memory: Tree, data: LocalData) -> tuple[Tree, Upload]:
-    """Local training of one client: from what it received and remembers to its new memory and its upload."""
+    """Local training of one client: returns its new state and its upload."""
     algorithm, model = program.algorithm, program.model
     client, state = begin(program, memory, data)
     teachers = teacher_weights(algorithm, client)
@@ -45,11 +45,11 @@ def client_update(program: ClientProgram, memory: Tree, data: LocalData) -> tupl
         state |= {"buffers": result["buffers"] or state["buffers"], "carried": state["carried"] | result["carried"]}
         losses.append(result["loss"])
         logs.append(result["logs"])
-    return finish(program, client, state, Figures.of(losses, logs))
+    return finish(program, client, state, StepMetrics.of(losses, logs))
 
 
 def begin(program: ClientProgram, memory: Tree, data: LocalData) -> tuple[Client, Tree]:
-    """The client before its first step, and what moves during its steps."""
+    """The client before its first step, and what its local steps change."""
     client = program.client(program.memory(memory), len(data), data.label_counts)
     state = program.init(client)
     state["buffers"] = tree.clone(state["buffers"])
@@ -60,21 +60,21 @@ def begin(program: ClientProgram, memory: Tree, data: LocalData) -> tuple[Client
 
 
 @torch.no_grad()
-def finish(program: ClientProgram, client: Client, state: Tree, figures: Figures) -> tuple[Tree, Upload]:
-    """The client's new memory and its upload."""
+def finish(program: ClientProgram, client: Client, state: Tree, metrics: StepMetrics) -> tuple[Tree, Upload]:
+    """The client's new state and its upload."""
     params = {name: value.detach() for name, value in state["params"].items()}
     weights = Weights({**client.origin.params, **params}, state["buffers"])
-    steps = figures.losses.shape[1]
+    steps = metrics.losses.shape[1]
     local = Local(client=client, weights=weights, steps=steps, carried=state["carried"])
     memory, extras = program.finish(local)
     delta = {name: (value - client.origin.params[name]).contiguous() for name, value in params.items()}
     uploads = program.uploads(
-        delta=tree.each(delta, alone),
-        buffers=tree.each(state["buffers"], alone),
+        delta=tree.each(delta, stack_of_one),
+        buffers=tree.each(state["buffers"], stack_of_one),
         examples=[client.examples],
         steps=[steps],
-        extras=tree.each(extras, alone),
-        figures=figures,
+        extras=tree.each(extras, stack_of_one),
+        metrics=metrics,
     )
     return memory, uploads[0]
 
@@ -84,22 +84,22 @@ def init_server(algorithm: Algorithm, weights: Weights) -> Server:
     common = algorithm.sharing.common(weights)
     memory = {name: part.init_server(common) for name, part in algorithm.able(ServerState).items()}
     for name, values in memory.items():
-        tree.refuse_other_values(f"the memory that init_server of the part '{name}' returns", values)
+        tree.check_tensors(f"the server state that init_server of the part '{name}' returns", values)
     return Server(weights=weights, memory={name: value for name, value in memory.items() if value})
 
 
 def broadcast(algorithm: Algorithm, server: Server) -> Tree:
-    """What every client receives beside the model."""
+    """What every client receives in addition to the model."""
     stateful = algorithm.able(ServerState)
     sent = {name: part.broadcast(server.memory.get(name, {})) for name, part in stateful.items()}
     return {name: value for name, value in sent.items() if value}
 
 
 class Fold:
-    """A round on the server: a running fold over uploads, the average, then every part's last word.
+    """A round on the server: a running fold over uploads, then the updates of all parts.
 
-    Buffers (running statistics) follow one rule whatever the algorithm: floating-point ones are averaged by the
-    clients' numbers of examples (or by a robust combine rule), whole numbers (counters) take the largest.
+    Buffers (running statistics) are treated the same in every algorithm: floating-point buffers are averaged with the
+    clients' numbers of examples (or by a robust combine rule), integer buffers (counters) take the maximum.
     """
 
     def __init__(self, algorithm: Algorithm) -> None:
@@ -110,12 +110,12 @@ class Fold:
         self.uploads = 0
 
     def add(self, upload: Upload) -> None:
-        """Fold in one upload, which is not needed any more after it."""
+        """Fold in one upload, which need not be kept afterward."""
         self.add_stack(Uploads.of(upload))
 
     @torch.no_grad()
     def add_stack(self, uploads: Uploads) -> None:
-        """Fold in a stack of them: the combine rule at once, parts that collect something one after the other."""
+        """Fold in a stack: the combine rule takes it whole, parts that collect get one upload after another."""
         self._combined = self._algorithm.combine.add_stack(self._combined, uploads)
         collecting = {name: part for name, part in self._collecting.items() if part.collects}
         for upload in uploads if collecting else ():
@@ -125,7 +125,7 @@ class Fold:
 
     @torch.no_grad()
     def finish(self, server: Server, population: Population) -> Server:
-        """The server after the round; at least one upload must have come."""
+        """The server after the round; there must be at least one upload."""
         change = self._algorithm.combine.finish(self._combined)
         params = tree.add(server.weights.params, change.params)
         weights = Weights(params, {**server.weights.buffers, **change.buffers})

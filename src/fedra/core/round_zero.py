@@ -1,9 +1,8 @@
-"""Round zero: before training, clients look at their examples through the start model and tell what parts ask for.
+"""Round zero: before training, clients compute the initial rows of their classes.
 
-A client runs the model over its own examples and sends rows for its own classes, such as the mean feature of each; no
-example leaves it. The server puts the rows where they belong, as it does after a round. Every client is asked, also
-one that will take part late, because the server's rules act on the rows of all. Nothing is trained, so that the
-runner does not matter.
+A client runs the initial model on its own examples and uploads rows for its own classes, such as the mean feature of
+each; no example leaves it. The server stores the rows as it does after a round. All clients take part, because server
+rules use the rows of all classes. Nothing is trained, so the runner does not matter.
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ from fedra.core.view import Server
 
 @torch.no_grad()
 def round_zero(job: Job, weights: Weights, done: Callable[[int], None] = nobody) -> Weights:
-    """The start as the clients' examples, and the public ones, would have it; `done` is told of examples looked at."""
+    """The initial weights after round zero; `done` receives the number of examples of each finished batch."""
     arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-    if asking := _asking(job):
-        assert job.owners is not None, "rows that clients give belong to classes"
-        told: Tree = {}
+    if rules := _rules(job):
+        assert job.owners is not None, "clients must own classes to upload rows"
+        total: Tree = {}
         for client, classes in enumerate(job.owners.holdings):
             own = job.clients[client]
             features = embed(job.model, arranged, own, done)
             rows: Params = {CLASSES: classes}
-            for part in asking:
-                rows |= part.first_rows(features, own.targets, len(classes))
-            told[str(client)] = rows
+            for rule in rules:
+                rows |= rule.first_rows(features, own.targets, len(classes))
+            total[str(client)] = rows
         server = Server(weights=weights, memory={})
-        weights = job.algorithm.sharing.finish_round(server, server, told, job.population).weights
+        weights = job.algorithm.sharing.finish_round(server, server, total, job.population).weights
     if job.public is not None:
         features = embed(job.model, arranged, job.public.examples, done)
         rows = job.algorithm.data.first_public(features, job.public.examples.targets, job.public.classes)
-        known = {name: value.to(weights.params[name]) for name, value in rows.items()}
-        weights = Weights(weights.params | known, weights.buffers)
+        values = {name: value.to(weights.params[name]) for name, value in rows.items()}
+        weights = Weights(weights.params | values, weights.buffers)
     return weights
 
 
 def looked_at(job: Job) -> int:
-    """How many examples round zero looks at."""
-    own = job.population.examples if _asking(job) else 0
+    """The number of examples that round zero processes."""
+    own = job.population.examples if _rules(job) else 0
     return own + (0 if job.public is None else len(job.public.examples))
 
 
-def _asking(job: Job) -> list[AsksClients]:
+def _rules(job: Job) -> list[AsksClients]:
     return list(job.algorithm.able(AsksClients).values())

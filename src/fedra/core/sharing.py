@@ -1,4 +1,4 @@
-"""The part that says which parameters are averaged, private, frozen or owned by classes."""
+"""The part that selects which parameters are averaged, private, frozen or owned by classes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,38 @@ from fedra.core.view import Local, Population, Server, Upload
 from fedra.errors import ConfigError, nearest
 
 CLASSES = "classes"
-"""Under this name the server adds to an upload which classes its rows belong to: no client says so itself."""
+"""Key under which the server adds the classes of returned rows to an upload; clients do not send them."""
 
 
 @dataclass(frozen=True)
 class Sharing(Part, ClientState, CollectsUploads):
-    """Which parameters are averaged, private, frozen or owned, by prefix of their names; the rest is averaged.
+    """Which parameters are private, frozen or owned, by prefix of their names; all others are averaged.
 
-    `private` stay with the client between rounds and are never sent; `frozen` are never trained nor sent. Running
-    statistics go with the layer they belong to. The rows of `owned` ones belong to classes, such as a head's class
-    embeddings: a client receives, trains and returns the rows of its own classes and no other. What is owned and
-    private it receives once and keeps.
+    Running statistics follow the prefix of their layer. Parameters that are both owned and private are received once
+    and stay with the client.
+
+    Args:
+        private: Parameters that stay with the client between rounds and are never uploaded.
+        frozen: Parameters that are neither trained nor uploaded.
+        owned: Parameters whose rows belong to classes, such as the class vectors of a head. A client receives, trains
+            and uploads only the rows of its own classes.
+
+    Example:
+        ```python
+        algorithm = fedra.algorithms.fedavg().plus(Sharing(private=("head.",)))  # FedPer
+        ```
     """
 
     private: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     owned: tuple[str, ...] = ()
     formula: ClassVar[str] = (
-        "averaged: all parameters but those whose names begin with a private, frozen or owned prefix"
+        "averaged: all parameters except those whose names start with a private, frozen or owned prefix"
     )
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """What is not everybody's: private and owned prefixes."""
+        """Private and owned prefixes."""
         return self.private + self.owned
 
     @property
@@ -51,46 +60,50 @@ class Sharing(Part, ClientState, CollectsUploads):
         return bool(self.owned)
 
     def is_private(self, name: str) -> bool:
+        """Whether the parameter or buffer stays with the client."""
         return name.startswith(self.private) if self.private else False
 
     def is_frozen(self, name: str) -> bool:
+        """Whether the parameter is never trained."""
         return name.startswith(self.frozen) if self.frozen else False
 
     def is_owned(self, name: str) -> bool:
+        """Whether the parameter's rows belong to classes."""
         return name.startswith(self.owned) if self.owned else False
 
     def is_returned(self, name: str) -> bool:
-        """Whether its rows travel: received by their owners in every round, and sent back unless they are frozen."""
+        """Whether its rows are sent to their owners in every round, and uploaded unless they are frozen."""
         return self.is_owned(name) and not self.is_private(name)
 
     def is_averaged(self, name: str) -> bool:
+        """Whether the parameter or buffer is averaged over clients."""
         return not (self.is_private(name) or self.is_frozen(name) or self.is_owned(name))
 
     def trained(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of the names that move in local steps."""
+        """The names of trained parameters among `names`."""
         return tuple(name for name in names if not self.is_frozen(name))
 
     def averaged(self, values: Params) -> Params:
-        """Those of the values that are averaged."""
+        """The averaged entries of `values`."""
         return {name: value for name, value in values.items() if self.is_averaged(name)}
 
     def common(self, weights: Weights) -> Weights:
-        """What all clients receive: everything but the rows that belong to classes."""
+        """What all clients receive: everything except rows that belong to classes."""
         return Weights({n: value for n, value in weights.params.items() if not self.is_owned(n)}, weights.buffers)
 
     def traveling(self, weights: Weights) -> Weights:
-        """What of it every client is sent in a round: not what is private or frozen, which clients have already."""
+        """What is sent to every client in a round: without private and frozen values, which clients already have."""
         return Weights(self.averaged(weights.params), self.averaged(weights.buffers))
 
     def delivered(self, weights: Weights, memory: Tree, classes: Tensor) -> Tree:
-        """What one client remembers, with the rows of its classes put in: nothing else of theirs ever reaches it."""
+        """A client's state with the rows of its own classes, the only rows that it receives."""
         rows = {n: value[classes.to(value.device)] for n, value in weights.params.items() if self.is_owned(n)}
-        first = {**self._private(weights), **rows}
-        kept = {n: value for n, value in memory.get(self.name, {}).items() if self.is_private(n)}
-        return {**memory, self.name: {**first, **kept}}
+        initial = {**self._private(weights), **rows}
+        stored = {n: value for n, value in memory.get(self.name, {}).items() if self.is_private(n)}
+        return {**memory, self.name: {**initial, **stored}}
 
     def received(self, origin: Weights, memory: Tree) -> Weights:
-        """The model that a client begins with: what all received, and what it remembers of it in its place."""
+        """The model that a client starts from: the common model with the client's own values."""
         return with_own(origin, memory[self.name] if self.name in memory else self._private(origin))
 
     def init_client(self, origin: Weights) -> Tree:
@@ -105,7 +118,7 @@ class Sharing(Part, ClientState, CollectsUploads):
         return {**total, str(len(total)): sent} if sent else total
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
-        """Returned rows take their places; of a class that several clients hold, their plain mean."""
+        """Store the returned rows; a class with several owners gets the unweighted mean."""
         if not total:
             return server
         params, sent = dict(server.weights.params), list(total.values())
@@ -118,30 +131,32 @@ class Sharing(Part, ClientState, CollectsUploads):
         return server.with_params(params)
 
     def fitting(self, names: Iterable[str]) -> Sharing:
-        """The same without what it says of parameters that are not there; a name may be a whole layer's beginning."""
+        """The same sharing without prefixes that match none of `names`, which may themselves be prefixes."""
         names = tuple(names)
 
-        def there(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+        def present(prefixes: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(p for p in prefixes if any(name.startswith(p) or p.startswith(name) for name in names))
 
-        return replace(self, private=there(self.private), frozen=there(self.frozen), owned=there(self.owned))
+        return replace(self, private=present(self.private), frozen=present(self.frozen), owned=present(self.owned))
 
     def check_parameters(self, params: Params, model: Iterable[str], classes: int | None) -> None:
-        """Refuse prefixes that name nothing, a model without a trained parameter, and rows that no class can own.
+        """Raise if a prefix matches nothing, all parameters are frozen, or owned rows do not match the classes.
 
-        `model` are the names of the model's own parameters; `classes` is None where no client owns any.
+        `model` are the names of the model's parameters; `classes` is None if clients do not own classes.
         """
         for prefix in (*self.private, *self.frozen, *self.owned):
             if not any(name.startswith(prefix) for name in params):
                 layers = {name.rpartition(".")[0] + "." for name in params} | {"body.", "head."}
-                raise ConfigError(f"no parameter of the model begins with '{prefix}': {nearest(prefix, layers)}")
+                raise ConfigError(
+                    f"sharing prefixes must match a parameter of the model, got '{prefix}': {nearest(prefix, layers)}"
+                )
         if all(map(self.is_frozen, model)):
-            raise ConfigError("every parameter of the model is frozen, so nothing would be trained: freeze less")
+            raise ConfigError("at least one parameter of the model must be trained, got all frozen: freeze fewer")
         for name, value in params.items():
             if self.is_owned(name) and len(value) != classes:
                 raise ConfigError(
-                    f"the parameter '{name}' of shape {tuple(value.shape)} does not have one row per class, so its "
-                    "rows cannot belong to clients: own 'head.' alone"
+                    f"owned parameters must have one row per class, got '{name}' of shape {tuple(value.shape)}: own "
+                    "only 'head.'"
                 )
 
     def _private(self, weights: Weights) -> Tree:
@@ -149,7 +164,7 @@ class Sharing(Part, ClientState, CollectsUploads):
 
 
 def with_own(weights: Weights, own: Params) -> Weights:
-    """The weights with what is the client's own in its place: private parameters, and the rows of its classes."""
+    """The weights with the client's own values: private parameters, and the rows of its classes."""
     buffers = {name: own.get(name, value) for name, value in weights.buffers.items()}
-    mine = {name: value for name, value in own.items() if name not in buffers}
-    return Weights({**weights.params, **mine}, buffers)
+    params = {name: value for name, value in own.items() if name not in buffers}
+    return Weights({**weights.params, **params}, buffers)

@@ -1,4 +1,4 @@
-"""Frozen models that parts listen to: asked for by part, heard once however many parts ask."""
+"""Outputs of frozen models (teachers), computed once however many parts use them."""
 
 from __future__ import annotations
 
@@ -14,42 +14,43 @@ from fedra.core.view import Batch, Client
 from fedra.errors import ConfigError
 
 TeacherWeights = dict[str, dict[str, Weights]]
-"""Frozen models by the part that asked, and by that part's own name for them."""
+"""Frozen models by part and by the part's name for them."""
 
 Outputs = dict[str, dict[str, Output]]
-"""What they say, by the same names."""
+"""Their outputs, by the same names."""
 
 LOOKUP_BATCH = 256
-"""Examples per pass when a frozen model's outputs are computed ahead."""
+"""Examples per pass when the outputs on all examples are computed at once."""
 
 
 def teacher_weights(algorithm: Algorithm, client: Client) -> TeacherWeights:
-    """The frozen models that any part wants to hear."""
-    asked: TeacherWeights = {}
+    """The frozen models of all parts."""
+    teachers: TeacherWeights = {}
     for part in algorithm.every_part():
         if not isinstance(part, Teachers):
             continue
         for name, weights in part.teachers(client).items():
-            known = asked.setdefault(part.name, {}).setdefault(name, weights)
+            known = teachers.setdefault(part.name, {}).setdefault(name, weights)
             if not _same(known, weights):
                 raise ConfigError(
-                    f"two parts '{part.name}' call different models '{name}': let each model have a name of its own"
+                    f"teacher names must be unique, got '{name}' for different models in two parts '{part.name}': "
+                    "give each model its own name"
                 )
-    return asked
+    return teachers
 
 
 @torch.no_grad()
 def look_up(model: Model, teachers: TeacherWeights, data: LocalData) -> Outputs:
-    """The teachers' outputs for all of the client's examples, once a round, where that is exact."""
+    """The teachers' outputs on all of the client's examples, once a round; empty if a lookup would not be exact."""
     if data.prepared is None or not model.per_example:
         return {}
-    portions = torch.split(data.prepared, LOOKUP_BATCH)
+    batches = torch.split(data.prepared, LOOKUP_BATCH)
 
-    def speak(weights: Weights) -> Output:
-        passes = [model.output(weights, portion) for portion in portions]
+    def compute(weights: Weights) -> Output:
+        passes = [model.output(weights, batch) for batch in batches]
         return Output(*map(torch.cat, zip(*passes, strict=True)))
 
-    return _heard(teachers, speak)
+    return _compute_once(teachers, compute)
 
 
 @torch.no_grad()
@@ -61,21 +62,21 @@ def teacher_outputs(model: Model, teachers: TeacherWeights, known: Outputs, batc
             part: {name: Output(out.features[index], out.logits[index]) for name, out in outputs.items()}
             for part, outputs in known.items()
         }
-    return _heard(teachers, lambda weights: model.output(weights, batch.inputs))
+    return _compute_once(teachers, lambda weights: model.output(weights, batch.inputs))
 
 
-def _heard(teachers: TeacherWeights, speak: Callable[[Weights], Output]) -> Outputs:
-    """Every teacher's output; one that several parts asked for, such as the received model, speaks once."""
-    said: dict[int, Output] = {}
+def _compute_once(teachers: TeacherWeights, compute: Callable[[Weights], Output]) -> Outputs:
+    """Every teacher's output; a model that several parts use, such as the received one, runs once."""
+    outputs: dict[int, Output] = {}
     for named in teachers.values():
         for weights in named.values():
-            if id(weights) not in said:
-                said[id(weights)] = speak(weights)
-    return {part: {name: said[id(weights)] for name, weights in named.items()} for part, named in teachers.items()}
+            if id(weights) not in outputs:
+                outputs[id(weights)] = compute(weights)
+    return {part: {name: outputs[id(weights)] for name, weights in named.items()} for part, named in teachers.items()}
 
 
 def _same(left: Weights, right: Weights) -> bool:
-    """Whether both hold the very same tensors."""
+    """Whether both hold identical tensor objects."""
     pairs = zip(left, right, strict=True)
     return left is right or all(
         one.keys() == other.keys() and all(value is other[name] for name, value in one.items()) for one, other in pairs

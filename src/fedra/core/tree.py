@@ -1,4 +1,13 @@
-"""Arithmetic on dicts of tensors: parameters, gradients, and the nested dicts that hold all state and traffic."""
+"""Arithmetic on dicts of tensors: parameters, gradients, and the nested dicts of state, broadcasts and uploads.
+
+Example:
+    ```python
+    from fedra.parts import tree
+
+    change = tree.subtract(new, old)
+    half = tree.add(old, change, 0.5)
+    ```
+"""
 
 from __future__ import annotations
 
@@ -11,46 +20,102 @@ from torch import Tensor
 from fedra.errors import ConfigError
 
 Params = dict[str, Tensor]
-"""Flat names to tensors: "body.0.weight", "head.bias"."""
+"""Tensors by name, such as "body.0.weight" or "head.bias"."""
 
 Tree = dict[str, Any]
-"""Nested dicts whose leaves are tensors: client memory, server memory, extras."""
+"""Nested dicts of tensors: client state, server state, extras."""
 
 
 def add(left: Params, right: Params, scale: float | Tensor = 1.0) -> Params:
-    """Left + scale * right, over the names of `left`; a name absent from `right` keeps its very tensor."""
+    """Add entry by entry.
+
+    Args:
+        left: Tensors by name.
+        right: Tensors to add; its names may be a subset.
+        scale: Factor on `right`.
+
+    Returns:
+        left + scale * right, over the names of `left`; entries that `right` does not have are not copied.
+    """
     if isinstance(scale, Tensor):
         return {name: value + scale * right[name] if name in right else value for name, value in left.items()}
     return {name: value.add(right[name], alpha=scale) if name in right else value for name, value in left.items()}
 
 
 def subtract(left: Params, right: Params) -> Params:
-    """Left - right, over the names of `left`."""
+    """Subtract entry by entry.
+
+    Args:
+        left: Tensors by name.
+        right: Tensors with at least the same names.
+
+    Returns:
+        left - right, over the names of `left`.
+    """
     return {name: value - right[name] for name, value in left.items()}
 
 
 def scale(values: Params, factor: float | Tensor) -> Params:
-    """Factor * values."""
+    """Multiply every entry.
+
+    Args:
+        values: Tensors by name.
+        factor: A number or scalar tensor.
+
+    Returns:
+        factor * values.
+    """
     return {name: value * factor for name, value in values.items()}
 
 
 def zeros_like(values: Params) -> Params:
-    """A tree of zeros of the same shapes, types and devices."""
+    """Zeros of the same shapes, dtypes and devices.
+
+    Args:
+        values: Tensors by name.
+
+    Returns:
+        Zeros by name.
+    """
     return {name: torch.zeros_like(value) for name, value in values.items()}
 
 
 def clone(values: Params) -> Params:
-    """Copies of every tensor, outside any graph."""
+    """Detached copies.
+
+    Args:
+        values: Tensors by name.
+
+    Returns:
+        The copies.
+    """
     return {name: value.detach().clone() for name, value in values.items()}
 
 
 def select(values: Params, names: Iterable[str]) -> Params:
-    """The entries with these names."""
+    """Select entries by name.
+
+    Args:
+        values: Tensors by name.
+        names: Names that must be in `values`.
+
+    Returns:
+        The entries with these names.
+    """
     return {name: values[name] for name in names}
 
 
 def accumulate(total: Params, values: Params, weight: float = 1.0) -> Params:
-    """Total += weight * values in place; an empty `total` starts the sum."""
+    """Add weight * values to `total` in place.
+
+    Args:
+        total: The sum so far; empty to start.
+        values: Tensors to add.
+        weight: Factor on `values`.
+
+    Returns:
+        The new total.
+    """
     if not total:
         return {name: value * weight for name, value in values.items()}
     for name, value in values.items():
@@ -59,25 +124,49 @@ def accumulate(total: Params, values: Params, weight: float = 1.0) -> Params:
 
 
 def accumulate_stack(total: Params, stacks: Params, weights: Sequence[float]) -> Params:
-    """Total += sum_k weights[k] * stacks[k] in place, the k being the first dimension; an empty `total` starts it."""
-    some = next(iter(stacks.values()), None)
-    if some is None:
+    """Add sum_k weights[k] * stacks[k] to `total` in place.
+
+    Args:
+        total: The sum so far; empty to start.
+        stacks: Tensors whose first dimension is k.
+        weights: One factor for each k.
+
+    Returns:
+        The new total.
+    """
+    first = next(iter(stacks.values()), None)
+    if first is None:
         return total
-    factors = torch.tensor(weights, dtype=torch.float64).to(some.device)
+    factors = torch.tensor(weights, dtype=torch.float64).to(first.device)
     for name, stack in stacks.items():
         rows = stack.reshape(len(factors), -1)
-        kept = total[name] if name in total else total.setdefault(name, stack.new_zeros(stack.shape[1:]))
-        kept.view(-1).addmv_(rows.T, factors.to(rows.dtype))
+        entry = total[name] if name in total else total.setdefault(name, stack.new_zeros(stack.shape[1:]))
+        entry.view(-1).addmv_(rows.T, factors.to(rows.dtype))
     return total
 
 
 def dot(left: Params, right: Params) -> Tensor:
-    """The inner product over the names of `left`."""
+    """The inner product.
+
+    Args:
+        left: Tensors by name.
+        right: Tensors with at least the same names.
+
+    Returns:
+        A scalar tensor.
+    """
     return torch.stack([(value * right[name]).sum() for name, value in left.items()]).sum()
 
 
 def norm(values: Params) -> Tensor:
-    """The Euclidean norm of all entries together; of none it is zero."""
+    """The Euclidean norm of all entries.
+
+    Args:
+        values: Tensors by name.
+
+    Returns:
+        A scalar tensor; zero without entries.
+    """
     if not values:
         return torch.zeros(())
     lengths = [torch.linalg.vector_norm(value) for value in values.values()]
@@ -85,22 +174,24 @@ def norm(values: Params) -> Tensor:
     return total
 
 
-def unaliased(slopes: Iterable[Tensor]) -> list[Tensor]:
-    """Autograd may hand out one tensor for two parameters, or one number for a whole tensor; in-place sums need each
-    entry its own.
-    """
+def unalias(gradients: Iterable[Tensor]) -> list[Tensor]:
+    """Copy gradients that share memory, as autograd's may, so they can be changed in place."""
     seen: set[int] = set()
     own = []
-    for slope in slopes:
-        own.append(slope.clone() if slope.data_ptr() in seen or 0 in slope.stride() else slope)
-        seen.add(slope.data_ptr())
+    for gradient in gradients:
+        own.append(gradient.clone() if gradient.data_ptr() in seen or 0 in gradient.stride() else gradient)
+        seen.add(gradient.data_ptr())
     return own
 
 
 def is_finite(values: Params) -> bool:
-    """Whether every entry is a number, by one sum each and one look at the device for the whole tree.
+    """Whether all entries are finite, with one device synchronization.
 
-    Entries so large that their sum overflows count as not finite too.
+    Args:
+        values: Tensors by name.
+
+    Returns:
+        False for NaN and infinities, and for entries so large that their sum overflows.
     """
     if not values:
         return True
@@ -108,12 +199,28 @@ def is_finite(values: Params) -> bool:
 
 
 def each(values: Tree, function: Callable[[Tensor], Tensor]) -> Tree:
-    """The function of every tensor of a tree."""
+    """Apply a function to every tensor of a tree.
+
+    Args:
+        values: A nested dict of tensors.
+        function: The function to apply.
+
+    Returns:
+        A dict of the same structure.
+    """
     return {n: each(v, function) if isinstance(v, dict) else function(v) for n, v in values.items()}
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Params:
-    """A nested tree as one flat dict; the path's steps are joined by '|', which no parameter name holds."""
+    """Convert a nested dict to a flat one.
+
+    Args:
+        tree: A nested dict of tensors.
+        prefix: Path to put in front.
+
+    Returns:
+        Tensors by path; the names of a path are joined by '|', which no parameter name contains.
+    """
     flat: Params = {}
     for name, value in tree.items():
         path = f"{prefix}|{name}" if prefix else name
@@ -125,7 +232,14 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Params:
 
 
 def unflatten(flat: Params) -> Tree:
-    """The inverse of `flatten`."""
+    """The inverse of `flatten`.
+
+    Args:
+        flat: Tensors by path.
+
+    Returns:
+        A nested dict of tensors.
+    """
     tree: Tree = {}
     for path, value in flat.items():
         *branches, leaf = path.split("|")
@@ -137,16 +251,23 @@ def unflatten(flat: Params) -> Tree:
 
 
 def size_in_bytes(tree: Mapping[str, Any]) -> int:
-    """The bytes its tensors would take on the wire."""
+    """The size of all tensors.
+
+    Args:
+        tree: A nested dict of tensors.
+
+    Returns:
+        The number of bytes.
+    """
     return sum(value.numel() * value.element_size() for value in flatten(tree).values())
 
 
-def refuse_other_values(what: str, values: Any) -> None:
-    """All that parts keep or send is a dict of tensors, or of such dicts; `what` begins the sentence about another."""
+def check_tensors(what: str, values: Any) -> None:
+    """Raise ConfigError, starting with `what`, unless `values` is a nested dict of tensors."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{what} must be a dict of tensors (or of such dicts), got {type(values).__name__}")
     for path, value in flatten(values).items():
         if not isinstance(value, Tensor):
             raise ConfigError(
-                f"{what} must hold tensors alone, got {type(value).__name__} under '{path}': wrap it in torch.tensor"
+                f"{what} must contain only tensors, got {type(value).__name__} at '{path}': wrap it in torch.tensor"
             )

@@ -1,4 +1,4 @@
-"""The uploads of several clients as one: a stack is checked and folded by a few large sums, not client by client."""
+"""The uploads of several clients as a stack, so they are checked and combined with a few large operations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from fedra.core.view import Upload
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
-    """Uploads side by side: every tensor has the clients in front, every number is given once per client.
+    """The uploads of several clients: tensors have a leading client dimension, numbers become sequences.
 
-    The fields are those of `Upload`; indexing gives one client's, as views.
+    The fields are those of `Upload`. Indexing and iterating return single uploads as views.
+
+    Example:
+        ```python
+        mean_change = {name: value.mean(dim=0) for name, value in uploads.delta.items()}
+        ```
     """
 
     delta: Params
@@ -33,32 +38,46 @@ class Uploads:
 
     @classmethod
     def of(cls, upload: Upload) -> Uploads:
-        """A stack of one."""
-        return cls(**_each(upload, lambda value: alone(value) if isinstance(value, Tensor) else [value]))
+        """A stack of one upload.
+
+        Args:
+            upload: One client's upload.
+
+        Returns:
+            The stack.
+        """
+        return cls(**_each(upload, lambda value: stack_of_one(value) if isinstance(value, Tensor) else [value]))
 
     def __len__(self) -> int:
         return len(self.examples)
 
-    def __getitem__(self, place: int) -> Upload:
-        return Upload(**_each(self, lambda values: values[place]))
+    def __getitem__(self, index: int) -> Upload:
+        return Upload(**_each(self, lambda values: values[index]))
 
     def __iter__(self) -> Iterator[Upload]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
-    def picked(self, places: Sequence[int]) -> Uploads:
-        """Those at these places, in this order; all in their own order are no copy."""
-        if list(places) == list(range(len(self))):
+    def picked(self, indices: Sequence[int]) -> Uploads:
+        """A selection of the uploads.
+
+        Args:
+            indices: Which uploads, in which order.
+
+        Returns:
+            The selection; the stack itself if it is all of them in their own order.
+        """
+        if list(indices) == list(range(len(self))):
             return self
-        rows = torch.tensor(places, dtype=torch.long)
+        rows = torch.tensor(indices, dtype=torch.long)
         return Uploads(
-            **_each(self, lambda v: v[rows.to(v.device)] if isinstance(v, Tensor) else [v[place] for place in places])
+            **_each(self, lambda v: v[rows.to(v.device)] if isinstance(v, Tensor) else [v[index] for index in indices])
         )
 
     @cached_property
     def finite(self) -> list[bool]:
-        """Whether all numbers of each upload are finite, by one sum per tensor and one look at the device.
+        """Whether all entries of each upload are finite, with one device synchronization.
 
-        Entries so large that their sum overflows count as not finite too.
+        Entries so large that their sum overflows count as not finite.
         """
         tensors = [*self.delta.values(), *self.buffers.values(), *tree.flatten(self.extras).values()]
         sums = [value.reshape(len(self), -1).sum(dim=1) for value in tensors if value.is_floating_point()]
@@ -69,16 +88,16 @@ class Uploads:
 
     @property
     def bytes_each(self) -> int:
-        """The bytes that one of them would take on the wire."""
+        """The size of one upload in bytes."""
         return sum(map(tree.size_in_bytes, (self.delta, self.buffers, self.extras))) // len(self)
 
 
 def _each(record: Upload | Uploads, function: Callable[[Any], Any]) -> dict[str, Any]:
-    """The function of every value of a record, tensor by tensor and figure by figure, by the record's fields."""
+    """Apply a function to every tensor and number of a record; returns the fields by name."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     return {n: tree.each(v, function) if isinstance(v, dict) else function(v) for n, v in values.items()}
 
 
-def alone(value: Tensor) -> Tensor:
-    """A stack of one."""
+def stack_of_one(value: Tensor) -> Tensor:
+    """The tensor as a stack of one."""
     return value.unsqueeze(0)

@@ -1,4 +1,4 @@
-"""What a part may look at: a batch, one local step, a finished client, an upload, the server."""
+"""What parts receive: a batch, a local step, a client, an upload, the server."""
 
 from __future__ import annotations
 
@@ -22,12 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs ready for the model, their labels, their rows in the client's data, and which are padding.
+    """A training batch.
 
-    `index` is None when the inputs were drawn at random (augmented), so that nothing may be looked up by row.
-    `mask` is 1 for an example and 0 for padding; None where there is no padding. `drawn` holds what parts drew at
-    random for this step (`StepDraws`), under their names. `epoch` counts the client's passes over its data, from 0;
-    it is a tensor in a stack of clients: do not branch on it.
+    Args:
+        inputs: Inputs ready for the model.
+        targets: Labels.
+        index: Rows of the examples in the client's data; None if inputs are augmented, so nothing can be looked up.
+        mask: 1 for examples and 0 for padding; None without padding.
+        drawn: Random numbers of parts (`StepDraws`) for this step, by part name.
+        epoch: The client's current epoch, from 0. It is a tensor in a stack of clients: do not branch on it.
+
+    Example:
+        ```python
+        loss = view.batch.mean(F.cross_entropy(output.logits, view.batch.targets, reduction="none"))
+        ```
     """
 
     inputs: Tensor
@@ -38,7 +46,14 @@ class Batch:
     epoch: int | Tensor = 0
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean over the batch's examples, padding left out."""
+        """The mean over the batch's examples, without padding.
+
+        Args:
+            values: One value per example.
+
+        Returns:
+            A scalar tensor.
+        """
         if self.mask is None:
             return values.mean()
         return (values * self.mask).sum() / self.mask.sum().clamp(min=1)
@@ -46,7 +61,19 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Population:
-    """All clients of the federation, sampled or not; `owners` where classes belong to clients, `seed` the server's."""
+    """All clients of the federation, whether or not they take part in a round.
+
+    Args:
+        clients: Number of clients.
+        examples: Number of all their examples.
+        owners: Which client owns which classes; None if clients do not own classes.
+        seed: Seed of the run.
+
+    Example:
+        ```python
+        mean_size = population.examples / population.clients
+        ```
+    """
 
     clients: int
     examples: int
@@ -56,12 +83,25 @@ class Population:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """What stays the same for a client during a round.
+    """What is constant for a client during a round.
 
-    `origin` is the model it received; `received` and `memory` hold one entry per part that has any, under the
-    part's name; `trained` names the parameters that move; `label_counts` says how often it holds each class. During
-    the local steps of a stack of clients `examples` is a tensor: reckon with it, but do not branch on it. `start` is
-    the model the run began with, such as a pre-trained one: every client has it, so that it never travels.
+    Args:
+        origin: The model that the client received.
+        received: What parts broadcast, by part name.
+        memory: The client's state, by part name.
+        examples: Number of the client's examples. During local steps of a stack of clients it is a tensor: compute
+            with it, but do not branch on it.
+        trained: Names of the trained parameters.
+        label_counts: Number of the client's examples per class.
+        optimizer: The local optimizer of the round.
+        population: All clients of the federation.
+        start: The model that the run started from, such as a pre-trained one. Every client has it, so it is never
+            sent.
+
+    Example:
+        ```python
+        drift = tree.subtract(params, view.client.origin.params)
+        ```
     """
 
     origin: Weights
@@ -77,7 +117,7 @@ class Client:
 
 @dataclass
 class Trace:
-    """What one step leaves behind beside the new weights."""
+    """What a step produces in addition to the gradient."""
 
     loss: Tensor | None = None
     buffers: Params | None = None
@@ -88,10 +128,23 @@ class Trace:
 
 @dataclass(kw_only=True)
 class View:
-    """One local step as its parts see it: the batch, the client, the teachers' outputs, and gradients on demand.
+    """One local step: the batch, the client, the teachers' outputs, and gradients on demand.
 
-    `teachers` and `carried` have one entry per part that has any, under the part's name: the outputs of the frozen
-    models it asked for, and what it handed on at the step before.
+    Args:
+        model: The model.
+        client: The client.
+        batch: The batch of this step.
+        buffers: Running statistics before the step.
+        teachers: Outputs of frozen models, by part name and by the part's name for them.
+        functional: Whether gradients are computed with torch.func, which works inside vmap.
+        carried: What parts carried over from the previous step, by part name.
+        trace: What the step produces.
+
+    Example:
+        ```python
+        gradient = view.gradient(algorithm.objective, params)
+        view.log("gradient_norm", tree.norm(gradient))
+        ```
     """
 
     model: Model
@@ -102,41 +155,69 @@ class View:
     functional: bool = False
     carried: Tree = field(default_factory=dict)
     trace: Trace = field(default_factory=Trace)
-    _kept: tuple[list[Tensor], Tensor] | None = None
+    _cached: tuple[list[Tensor], Tensor] | None = None
 
     def names(self, scope: str) -> tuple[str, ...]:
-        """The trained parameters of "all", of the "head" or of the "body"."""
+        """The names of trained parameters.
+
+        Args:
+            scope: "all", "head" or "body".
+
+        Returns:
+            The names in order.
+        """
         if scope == "all":
             return self.client.trained
         return tuple(name for name in self.client.trained if name.startswith(f"{scope}."))
 
     def log(self, name: str, value: Tensor) -> None:
-        """Record a number of this step; its mean over the steps goes into clients.jsonl."""
+        """Log a value of this step; its mean over the client's steps is written to clients.jsonl.
+
+        Args:
+            name: Name of the value.
+            value: A scalar tensor.
+        """
         self.trace.logs[name] = value.detach()
 
     def hold(self, scope: str, when: bool | Tensor) -> None:
-        """Keep the parameters of `scope` where they are in this step if `when`: no momentum or decay moves them."""
+        """Do not update some parameters in this step, not even by momentum or weight decay.
+
+        Args:
+            scope: "all", "head" or "body".
+            when: Whether to hold them.
+        """
         self.trace.held |= dict.fromkeys(self.names(scope), when)
 
     def carry(self, part: str, values: Tree) -> None:
-        """Hand `values`, of the shapes of `carried[part]`, to the part's next local step.
+        """Pass values to the part's next local step.
 
-        Every pass of a step reads the same `carried`, so that a gradient is a function of the weights alone; of
-        what several passes hand on, the first counts.
+        All passes of a step read the same `carried`, so a gradient depends only on the weights. If several passes
+        carry values, the first ones count.
+
+        Args:
+            part: The part's name.
+            values: Tensors with the names and shapes of `carried[part]`.
         """
         flat = tree.flatten(values)
         shapes = {path: value.shape for path, value in flat.items()}
         if shapes != {path: value.shape for path, value in tree.flatten(self.carried.get(part, {})).items()}:
             raise ConfigError(
-                f"the part '{part}' carries other names or shapes from a step than it began with: let its init_steps "
-                "give the same"
+                f"values carried by the part '{part}' must keep their names and shapes, got different ones: return "
+                "the same from init_steps"
             )
         self.trace.carried.setdefault(part, tree.unflatten({path: value.detach() for path, value in flat.items()}))
 
     def gradient(self, terms: Sequence[Term], params: Params, scope: str = "all", record: bool = False) -> Params:
-        """The gradient of the sum of `terms` at `params` with respect to the trained parameters of `scope`.
+        """The gradient of the sum of terms.
 
-        `record` marks the objective's own gradient: its first values are the step's training loss and its terms.
+        Args:
+            terms: The terms to differentiate.
+            params: The parameters at which the gradient is taken.
+            scope: "all", "head" or "body".
+            record: Whether to record the losses as the step's training loss; the first recorded ones count.
+
+        Returns:
+            Gradients of the trained parameters of `scope`, by name.
         """
         names = self.names(scope)
         batched = [term for term in terms if not term.closed_form]
@@ -147,22 +228,34 @@ class View:
         else:
             gradient = {name: torch.zeros_like(params[name]) for name in names}
         closed = [term for term in terms if term.closed_form]
-        if closed and self.functional:  # in-place sums need each entry its own, as in `tree.unaliased`
-            gradient = {name: slope.clone() for name, slope in gradient.items()}
+        if closed and self.functional:  # in-place sums must not alias, as in `tree.unalias`
+            gradient = {name: value.clone() for name, value in gradient.items()}
         for term in closed:
             term.add_gradient(gradient, params, self)
         return gradient
 
     def value(self, term: Term, params: Params) -> Tensor:
-        """The term's value at `params`, without a gradient and without a trace."""
+        """The value of a term, without a gradient and without changing the trace.
+
+        Args:
+            term: The term.
+            params: The parameters at which it is evaluated.
+
+        Returns:
+            A scalar tensor.
+        """
         with torch.no_grad():
-            kept, self.trace = self.trace, Trace()
+            before, self.trace = self.trace, Trace()
             loss = self._losses([term], params).sum()
-            self.trace = kept
+            self.trace = before
             return loss
 
     def track(self, params: Params) -> None:
-        """Take the step's running statistics at `params`, unless a pass has left them already."""
+        """Compute the step's running statistics at `params`, unless a pass has done so already.
+
+        Args:
+            params: The parameters.
+        """
         if self.trace.buffers is None and self.model.has_buffers:
             with torch.no_grad():
                 self._output(params, head_only=False)
@@ -175,41 +268,38 @@ class View:
         fresh = {n: params[n].detach().requires_grad_() for n in names if not params[n].requires_grad}
         weights = {**params, **fresh}
         losses = self._losses(terms, weights, head_only=scope == "head")
-        if not losses.requires_grad:  # no term depends on what may move
+        if not losses.requires_grad:  # no term depends on trained parameters
             return {n: torch.zeros_like(params[n]) for n in names}, losses
         precision = self.model.precision
-        slopes = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             precision.scaled(losses.sum()), [weights[n] for n in names], materialize_grads=True
         )
-        return precision.unscaled(dict(zip(names, tree.unaliased(slopes), strict=True))), losses
+        return precision.unscaled(dict(zip(names, tree.unalias(gradients), strict=True))), losses
 
     def _transform(self, terms: Sequence[Term], params: Params, names: Sequence[str]) -> tuple[Params, Tensor]:
-        """The same by function transform, which nests inside vmap; frozen outside names are constants."""
+        """The same with torch.func, which works inside vmap; parameters not in `names` are constants."""
 
-        def loss(moved: Params) -> tuple[Tensor, tuple[Tensor, Params | None, Tree, Params]]:
-            kept, self.trace = self.trace, Trace()
-            losses = self._losses(terms, {**params, **moved})
-            left, self.trace = self.trace, kept
-            return precision.scaled(losses.sum()), (losses, left.buffers, left.carried, left.logs)
+        def loss(trained: Params) -> tuple[Tensor, tuple[Tensor, Params | None, Tree, Params]]:
+            before, self.trace = self.trace, Trace()
+            losses = self._losses(terms, {**params, **trained})
+            trace, self.trace = self.trace, before
+            return precision.scaled(losses.sum()), (losses, trace.buffers, trace.carried, trace.logs)
 
         precision = self.model.precision
-        found, left = torch.func.grad(loss, has_aux=True)({n: params[n] for n in names})
-        losses, buffers, carried, logs = left
+        gradient, (losses, buffers, carried, logs) = torch.func.grad(loss, has_aux=True)({n: params[n] for n in names})
         if self.trace.buffers is None:
             self.trace.buffers = buffers
         self.trace.carried = carried | self.trace.carried
         self.trace.logs |= logs
-        return precision.unscaled(found), losses
+        return precision.unscaled(gradient), losses
 
     def _losses(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
-        """The value of every term."""
+        """The values of the terms."""
         output = self._output(params, head_only)
         return torch.stack([term.scalar_loss(output, params, self) for term in terms])
 
     def _record(self, terms: Sequence[Term], losses: Tensor) -> None:
-        """The training loss, and each term's share of it: what is no number counts as infinite, so that a mean shows
-        it.
-        """
+        """Record the training loss and its terms; NaN counts as infinite, so it shows in the mean."""
         self.trace.loss = losses.sum()
         if len(terms) > 1:
             for term, value in zip(terms, torch.where(losses.isnan(), torch.inf, losses), strict=True):
@@ -218,31 +308,43 @@ class View:
     def _output(self, params: Params, head_only: bool) -> Output:
         """The training pass.
 
-        A head-only gradient leaves the body's graph untouched, so its features are kept for the next full
-        gradient at the same body: one body pass serves both, exactly. Kept features are used once.
+        A head-only gradient does not use the body's graph, so the features are cached for the next full gradient at
+        the same body. Cached features are used once.
         """
         buffers = {name: value.clone() for name, value in self.buffers.items()}
         weights = Weights(params, buffers)
         body = [value for name, value in params.items() if name.startswith("body.")]
-        if self._kept is not None and all(new is old for new, old in zip(body, self._kept[0], strict=True)):
-            features = self._kept[1]
+        if self._cached is not None and all(new is old for new, old in zip(body, self._cached[0], strict=True)):
+            features = self._cached[1]
         else:
             features = self.model.features(weights, self.batch.inputs, train=True)
-        keep = head_only and not self.functional
-        self._kept = (body, features) if keep else None
-        if keep:
+        cache = head_only and not self.functional
+        self._cached = (body, features) if cache else None
+        if cache:
             features = features.detach()
         logits = self.model.classify(weights, features, train=True)
         if self.trace.buffers is None:
-            # The step's first pass is at the client's own weights (a rule that moves them calls `track` before);
-            # perturbed passes leave no trace in the buffers.
+            # The step's first pass is at the client's own weights (a rule that perturbs them calls `track` before);
+            # later, perturbed passes do not change the buffers.
             self.trace.buffers = buffers
         return Output(features, logits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """A client after its local steps; `carried` is what parts handed on at the last one, under their names."""
+    """A client after its local steps.
+
+    Args:
+        client: The client.
+        weights: The weights after training.
+        steps: Number of local steps.
+        carried: What parts carried over from the last step, by part name.
+
+    Example:
+        ```python
+        norm = tree.norm(local.delta)
+        ```
+    """
 
     client: Client
     weights: Weights
@@ -251,22 +353,34 @@ class Local:
 
     @property
     def delta(self) -> Params:
-        """How far each parameter moved."""
+        """The change of each parameter."""
         return {name: value - self.client.origin.params[name] for name, value in self.weights.params.items()}
 
     @property
     def drift(self) -> Params:
-        """The same without private parameters, which have no global course to drift from."""
+        """The change of each parameter that is not private."""
         private = self.client.memory.get("sharing", {})
         return {name: value for name, value in self.delta.items() if name not in private}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """What a client sends: the change of the shared parameters, its buffers, extras of parts, and figures.
+    """What a client returns after local training.
 
-    `extras` has one entry per part that sends any, under the part's name; `broken_step` is the first local step
-    whose loss was not finite.
+    Args:
+        delta: Change of the shared parameters.
+        buffers: Running statistics.
+        examples: Number of the client's examples.
+        steps: Number of local steps.
+        effective_steps: Equivalent number of plain SGD steps, if a part needs it.
+        extras: What parts upload in addition, by part name.
+        figures: Metrics of local training, such as "train_loss".
+        broken_step: The first local step whose loss was not finite.
+
+    Example:
+        ```python
+        total = tree.accumulate(total, upload.delta, upload.examples)
+        ```
     """
 
     delta: Params
@@ -281,15 +395,40 @@ class Upload:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """The global model and what parts keep on the server, under their names."""
+    """The server between rounds.
+
+    Args:
+        weights: The global model.
+        memory: State of parts on the server, by part name.
+
+    Example:
+        ```python
+        server = server.with_params(tree.scale(server.weights.params, 0.99))
+        ```
+    """
 
     weights: Weights
     memory: Tree
 
     def with_params(self, params: Params) -> Server:
-        """The server with these parameters."""
+        """The server with other parameters.
+
+        Args:
+            params: The new parameters.
+
+        Returns:
+            A new server.
+        """
         return replace(self, weights=Weights(params, self.weights.buffers))
 
     def with_memory(self, part: str, memory: Tree) -> Server:
-        """The server with this memory for one part."""
+        """The server with other state of one part.
+
+        Args:
+            part: The part's name.
+            memory: The new state.
+
+        Returns:
+            A new server.
+        """
         return replace(self, memory={**self.memory, part: memory})

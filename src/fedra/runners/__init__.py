@@ -1,4 +1,4 @@
-"""Who calls the round, and where. A runner imports the core alone, so that no algorithm can know its runner."""
+"""Runners execute the clients of a round. They import only the core, so algorithms do not depend on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every runner can do: train a cohort, and evaluate a model."""
+"""The interface of runners: train a cohort, and evaluate a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedra.core.view import Upload
 
 
 class Result(NamedTuple):
-    """What a client leaves behind: its new memory and its upload."""
+    """The result of one client: its new state and its upload."""
 
     client: int
     memory: Tree
@@ -38,7 +38,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """What the clients of a stack leave behind, their uploads as one."""
+    """The results of a stack of clients."""
 
     clients: Sequence[int]
     memories: Sequence[Tree]
@@ -47,26 +47,26 @@ class Results:
 
 def one_by_one(results: Iterable[Result | Results]) -> Iterator[Result]:
     """The results client by client."""
-    for some in results:
-        yield from map(Result, some.clients, some.memories, some.uploads)
+    for result in results:
+        yield from map(Result, result.clients, result.memories, result.uploads)
 
 
 class Evaluation(Protocol):
-    """A test that was begun: perhaps done, perhaps still under way."""
+    """An evaluation that was started and may still be running."""
 
     @property
     def ready(self) -> bool:
-        """Whether nobody would have to wait."""
+        """Whether `counts` returns without waiting."""
         ...
 
     def counts(self) -> Counts:
-        """Right answers on the job's test set, once all are there."""
+        """Wait for the evaluation and return its counts."""
         ...
 
 
 @dataclass(frozen=True)
 class Done:
-    """A test that was over as soon as it began."""
+    """An evaluation that is already finished."""
 
     found: Counts
     ready: ClassVar[bool] = True
@@ -76,32 +76,32 @@ class Done:
 
 
 class Runner(Protocol):
-    """Trains clients and evaluates models for one job. Results come in the cohort's order, as they are ready, each
-    of one client or of a stack.
+    """Trains clients and evaluates models for one job. Results arrive in the cohort's order, one client or stack at a
+    time.
     """
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
     ) -> Iterator[Result | Results]:
-        """Train every client of the cohort; `memory` gives what a client remembers."""
+        """Train every client of the cohort; `memory` returns a client's state."""
         ...
 
     def evaluate(self, weights: Weights) -> Counts:
-        """Right answers on the job's test set."""
+        """Count correct predictions on the job's test set."""
         ...
 
     def begin_evaluation(self, weights: Weights) -> Evaluation:
-        """The same beside the training that follows, where some of the runner would be idle; else at once."""
+        """Start an evaluation that runs alongside the next training where workers are idle, or run it at once."""
         ...
 
     def close(self) -> None:
-        """Give back processes and memory."""
+        """Release processes and memory."""
         ...
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Run the block on that many threads: they change the order of sums, and so the bits."""
+    """Set torch's number of threads inside the block; it affects the order of sums, and so rounding."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,7 +1,7 @@
-"""No federation: one model trained on the pooled examples of all clients, the yardstick of the papers' tables.
+"""Centralized training: one model on the pooled examples of all clients, the usual baseline.
 
-The pool is trained as the only client of a federation, so that objective, gradient rules, checkpoints and figures are
-those of any run. What one round of one epoch would forget lives on: the optimizer's state is the pool's memory.
+The pool is trained as the only client of a federation, so objective, gradient rules, checkpoints and metrics work as in
+any run. A round is one epoch; the optimizer's state is kept as client state, so it lasts from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 
 OPTIMIZER = "optimizer"
-"""Under this name the pool remembers the optimizer's state; no part has it."""
+"""Key of the optimizer's state in the client state; no part has this name."""
 
 
-class LastingOptimizer(Optimizer):
-    """The optimizer of one epoch: it goes on from the last epoch's state, and its rate moves with every step."""
+class PersistentOptimizer(Optimizer):
+    """The optimizer of one epoch: continues from the last epoch's state; its learning rate changes with every step."""
 
     def __init__(self, local: LocalTraining, epoch: int, steps: int, state: Tree, on_step: Callable[[], None]) -> None:
         super().__init__(local.at(epoch).lr)
@@ -42,7 +42,7 @@ class LastingOptimizer(Optimizer):
         self.state = state
 
     def init(self, params: Params) -> Tree:
-        # A copy: an epoch that is interrupted must leave the last one's state as it was.
+        # A copy: an interrupted epoch must not change the state of the previous one.
         self.state = tree.each(self.state, torch.clone) or self._local.at(self._epoch).init(params)
         return self.state
 
@@ -61,12 +61,12 @@ class CentralizedRunner:
         refuse_federated_parts(job.algorithm)
         if len(job.clients) != 1 or job.local.epochs != 1:
             raise ConfigError(
-                "the centralized runner trains one pool, one epoch a round: put all examples into one client, "
-                "with epochs = 1"
+                "the centralized runner must have one client and epochs = 1, got "
+                f"{len(job.clients)} clients and epochs = {job.local.epochs}: put all examples into one client"
             )
         self._job = job
         self._threads = threads
-        self._alone = SequentialRunner(job, threads)
+        self._sequential = SequentialRunner(job, threads)
         self.steps = job.local.steps(job.clients.size(0))
         self.on_step: Callable[[], None] = lambda: None
 
@@ -75,31 +75,31 @@ class CentralizedRunner:
     ) -> Iterator[Result]:
         job = self._job
         for client in cohort:
-            known = dict(memory(client))
-            state = job.model.arrange_tree(known.pop(OPTIMIZER, {}))
-            optimizer = LastingOptimizer(job.local, round, self.steps, state, self.on_step)
+            stored = dict(memory(client))
+            state = job.model.arrange_tree(stored.pop(OPTIMIZER, {}))
+            optimizer = PersistentOptimizer(job.local, round, self.steps, state, self.on_step)
             with threads(self._threads):
-                remembered, upload = run_client(job, round, client, origin, received, known, optimizer)
-            yield Result(client, remembered | ({OPTIMIZER: optimizer.state} if optimizer.state else {}), upload)
+                new_memory, upload = run_client(job, round, client, origin, received, stored, optimizer)
+            yield Result(client, new_memory | ({OPTIMIZER: optimizer.state} if optimizer.state else {}), upload)
 
     def evaluate(self, weights: Weights) -> Counts:
-        return self._alone.evaluate(weights)
+        return self._sequential.evaluate(weights)
 
     def begin_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def refuse_federated_parts(algorithm: Algorithm) -> None:
-    """Refuse what has no meaning without clients: an anchor at the round's start, memories, averages of many."""
+    """Raise if a part makes no sense without clients, such as a proximal term, client state or a server rule."""
     for part in algorithm.every_part():
         reason = _reason(part, algorithm)
         if reason is not None:
             raise ConfigError(
-                f"centralized training cannot use the part '{part.name}', which {reason}: take it out, or "
-                "use fedavg for plain training on the pooled examples"
+                f"centralized training cannot use the part '{part.name}', which {reason}: remove it, or use fedavg "
+                "for plain training on the pooled examples"
             )
 
 
@@ -107,24 +107,24 @@ def _reason(part: Part, algorithm: Algorithm) -> str | None:
     if isinstance(part, Sharing):
         return "keeps parameters with clients" if part.remembers else None
     if part == algorithm.combine:
-        return None if algorithm.combine.is_plain else "joins the uploads of many clients"
+        return None if algorithm.combine.is_plain else "combines the uploads of several clients"
     if part == algorithm.personalize:
-        return "makes a model for every client"
+        return "trains a personal model for every client"
     if part in algorithm.server:
-        return "acts on the average of many clients"
+        return "changes the average of several clients"
     if isinstance(part, LooksBack):
-        return "compares with the model that a round began with"
+        return "compares with the model at the start of a round"
     if isinstance(part, ClientState) and not part.suits_pool:
-        return "remembers something for every client"
+        return "keeps client state"
     return None
 
 
 def centralized(job: Job, *, threads: Annotated[int, Field(ge=1)] | None = None) -> Runner:
-    """No federation: one model on the pooled examples of all clients, as the yardstick; a round is an epoch.
+    """Centralized training on the pooled examples of all clients, as a baseline; a round is one epoch.
 
-    The optimizer's state lives on from epoch to epoch, and a learning-rate schedule moves with every step. Partition
-    and objective are the configuration's; local.epochs, cohort, faults and what diagnostics ask of clients do not
-    apply, which the run says; parts that have no meaning without clients are refused. All cores work on a
-    batch unless `threads` says otherwise; their number changes the last bits.
+    The optimizer's state lasts from epoch to epoch, and a learning-rate schedule advances with every step. Partition
+    and objective come from the configuration. local.epochs, cohort, faults and client diagnostics do not apply, and
+    the run says so. Parts that make no sense without clients are rejected. A batch uses all cores unless `threads` is
+    set; the number of threads affects rounding.
     """
     return CentralizedRunner(job, threads or default_workers())

@@ -1,8 +1,8 @@
-"""Messages between a process and its worker: large arrays through memory that both see, the rest through a pipe.
+"""Messages between a process and its worker: large arrays through shared memory, the rest through a pipe.
 
-The memory has two halves, which a sender takes in turn: a worker that was told its next task ahead may answer that
-one too before anybody has read its first answer. Nobody has three messages on the way. A message counts only when its
-text has come through the pipe, so that a process killed while it writes leaves nothing behind that is ever read.
+The memory has two halves, used in turn: a worker that got its next task early may send a second answer before the
+first is read, but there are never three messages in flight. A message is valid only when its text has arrived through
+the pipe, so what a killed process left in the memory is never read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 from fedra.runners.packing import Packed, pack, unpack
 
 ALIGNMENT = 64
-"""Arrays begin at multiples of this many bytes."""
+"""Arrays start at multiples of this many bytes."""
 
 SHORT = 4096
-"""Bytes of a message that fits into a pipe nobody reads: whoever sends it never waits."""
+"""Bytes that fit into a pipe's buffer, so sending them never blocks."""
 
 
-class Place(NamedTuple):
-    """Where an array lies in the memory."""
+class Location(NamedTuple):
+    """Where an array is in the memory."""
 
     start: int
     dtype: str
@@ -33,31 +33,31 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Line:
-    """A pipe, and the memory beside it; without memory all goes through the pipe."""
+class Channel:
+    """A pipe with shared memory; without memory everything goes through the pipe."""
 
     pipe: Connection
     memory: np.ndarray
     second_half: bool = False
 
     def send(self, message: Any) -> None:
-        """Tensors travel by value: torch's own pickling by file handle would tie a message to its sender's life."""
+        """Send a message by value: torch's own pickling by file handle needs the sender to stay alive."""
         packed = pack(message, pickle.Pickler)
-        places: list[Place | np.ndarray] = []
+        arrays: list[Location | np.ndarray] = []
         half = len(self.memory) // 2 // ALIGNMENT * ALIGNMENT
         start, end = (half, 2 * half) if self.second_half else (0, half)
         self.second_half = not self.second_half
         for array in packed.arrays:
             if start + array.nbytes > end:
-                places.append(array)
+                arrays.append(array)
                 continue
-            self._at(place := Place(start, array.dtype.str, array.shape))[...] = array
-            places.append(place)
+            self._at(location := Location(start, array.dtype.str, array.shape))[...] = array
+            arrays.append(location)
             start += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        self.pipe.send_bytes(pickle.dumps((packed.text, places), protocol=pickle.HIGHEST_PROTOCOL))
+        self.pipe.send_bytes(pickle.dumps((packed.text, arrays), protocol=pickle.HIGHEST_PROTOCOL))
 
-    def whisper(self, message: Any) -> bool:
-        """Send a short message, through the pipe alone, to a worker that is at work; a long one is not sent."""
+    def send_if_short(self, message: Any) -> bool:
+        """Send a message to a busy worker through the pipe if it is short enough not to block; returns whether."""
         packed = pack(message, pickle.Pickler)
         text = pickle.dumps((packed.text, packed.arrays), protocol=pickle.HIGHEST_PROTOCOL)
         if len(text) > SHORT:
@@ -66,15 +66,15 @@ class Line:
         return True
 
     def receive(self) -> Any:
-        """What our own other end sent, copied out of the memory; nothing from outside ever comes this way."""
-        text, places = pickle.loads(self.pipe.recv_bytes())
-        arrays = [self._at(place).copy() if isinstance(place, Place) else place for place in places]
+        """Receive a message, with arrays copied out of the memory. Both ends are ours, so unpickling is safe."""
+        text, sent = pickle.loads(self.pipe.recv_bytes())
+        arrays = [self._at(array).copy() if isinstance(array, Location) else array for array in sent]
         return unpack(Packed(text, arrays))
 
-    def _at(self, place: Place) -> np.ndarray:
-        return np.ndarray(place.shape, place.dtype, self.memory, place.start)
+    def _at(self, location: Location) -> np.ndarray:
+        return np.ndarray(location.shape, location.dtype, self.memory, location.start)
 
 
-def common_memory(size: int) -> np.ndarray:
-    """Memory that a process forked from this one shares; unlike /dev/shm it is bounded by the machine's alone."""
+def shared_memory(size: int) -> np.ndarray:
+    """Memory shared with forks of this process; unlike /dev/shm it is limited only by the machine's memory."""
     return np.frombuffer(mmap.mmap(-1, size), np.uint8)

@@ -1,4 +1,4 @@
-"""Objects full of tensors as few bytes and many arrays, which Ray's object store shares between the workers of a node.
+"""Objects with tensors as pickled bytes and separate arrays, which Ray shares between the workers of a node.
 
 Torch's own pickling would copy every tensor into every worker.
 """
@@ -17,14 +17,14 @@ from torch import Tensor
 
 
 class Packed(NamedTuple):
-    """An object pickled without its tensors, and these as arrays."""
+    """An object pickled without its tensors, and the tensors as arrays."""
 
     text: bytes
     arrays: list[np.ndarray]
 
 
 def pack(value: Any, pickler: type[pickle.Pickler]) -> Packed:
-    """Take a value apart; a pickler like cloudpickle's knows what to do with classes of a script or a notebook."""
+    """Separate a value from its tensors; a pickler such as cloudpickle's supports classes of scripts and notebooks."""
     kind: Any = pickler
     arrays: list[np.ndarray] = []
     file = io.BytesIO()
@@ -34,8 +34,8 @@ def pack(value: Any, pickler: type[pickle.Pickler]) -> Packed:
 
 @cache
 def _without_tensors(pickler: Any) -> Any:
-    """A pickler that puts tensors aside. One class for all messages: a class of each message's own would be a cycle,
-    and keep its tensors until the garbage is collected.
+    """A pickler that collects tensors. The class is cached: one class per message would form a reference cycle and
+    keep the tensors alive until garbage collection.
     """
 
     class WithoutTensors(pickler):  # type: ignore[misc]
@@ -44,42 +44,42 @@ def _without_tensors(pickler: Any) -> Any:
             self._arrays = arrays
             self._seen: dict[int, tuple[int, Tensor]] = {}
 
-        def persistent_id(self, thing: Any) -> int | None:
-            if not _is_plain(thing):
+        def persistent_id(self, value: Any) -> int | None:
+            if not _is_plain(value):
                 return None
-            if id(thing) not in self._seen:
-                # The tensor is kept with its place: a passing one's number would soon be another's.
-                self._seen[id(thing)] = len(self._arrays), thing
-                self._arrays.append(thing.detach().contiguous().numpy())
-            return self._seen[id(thing)][0]
+            if id(value) not in self._seen:
+                # Keep a reference to the tensor: the id of a temporary one could be reused.
+                self._seen[id(value)] = len(self._arrays), value
+                self._arrays.append(value.detach().contiguous().numpy())
+            return self._seen[id(value)][0]
 
     return WithoutTensors
 
 
 class _WithTensors(pickle.Unpickler):
-    """Puts tensors back in."""
+    """An unpickler that puts the tensors back."""
 
     def __init__(self, text: bytes, tensors: list[Tensor]) -> None:
         super().__init__(io.BytesIO(text))
         self._tensors = tensors
 
-    def persistent_load(self, place: int) -> Tensor:
-        return self._tensors[place]
+    def persistent_load(self, index: int) -> Tensor:
+        return self._tensors[index]
 
 
 def unpack(packed: Packed) -> Any:
-    """Put a value together again; its tensors are the arrays themselves, and must only be read."""
+    """Restore a value; its tensors share memory with the arrays and must only be read."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable.*")  # nobody writes to data or a received model
+        warnings.filterwarnings("ignore", message=".*not writable.*")  # data and received models are never written
         tensors = [torch.from_numpy(array) for array in packed.arrays]
     return _WithTensors(packed.text, tensors).load()
 
 
-def _is_plain(thing: Any) -> bool:
-    """Whether it is a tensor that NumPy can hold; parameters are pickled around theirs."""
+def _is_plain(value: Any) -> bool:
+    """Whether NumPy can hold the value; a parameter is pickled as an object that contains a plain tensor."""
     return (
-        type(thing) is Tensor
-        and thing.device.type == "cpu"
-        and thing.layout is torch.strided
-        and thing.dtype is not torch.bfloat16
+        type(value) is Tensor
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and value.dtype is not torch.bfloat16
     )

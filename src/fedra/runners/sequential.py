@@ -1,4 +1,4 @@
-"""One client after the other in this process: the reference, and the one to debug with."""
+"""One client after another in this process: the reference runner, and the one for debugging."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class SequentialRunner:
             yield Result(client, new_memory, upload)
 
     def evaluate(self, weights: Weights) -> Counts:
-        job, judged = self._job, self._job.judged
-        assert judged is not None, "the job has no test set"
+        job, examples = self._job, self._job.judged
+        assert examples is not None, "the job has no test set"
         with threads(self._threads):
-            return evaluate(job.model, weights, judged, job.classes, job.keep_scores)
+            return evaluate(job.model, weights, examples, job.classes, job.keep_scores)
 
     def begin_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def sequential(job: Job, *, threads: Annotated[int, Field(ge=1)] = 1) -> Runner:
-    """One client after the other in this process, on a fixed number of threads."""
+    """One client after another in this process, on a fixed number of threads."""
     return SequentialRunner(job, threads)

@@ -1,7 +1,7 @@
-"""Many clients at once as stacked parameters (`torch.func.vmap`): for small models, and for GPUs.
+"""Many clients at once as stacked parameters (`torch.func.vmap`), for small models and for GPUs.
 
-Equal to sequential but for rounding (1e-5 in float32). The cohort is cut into chunks by memory, in its own order, so
-that uploads can be folded chunk by chunk.
+Equal to sequential up to rounding (1e-5 in float32). The cohort is split, in order, into chunks that fit into memory,
+so uploads can be combined chunk by chunk.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedra.runners.stacked_data import StackedData
 from fedra.runners.stacked_round import mixes_examples, train_stack
 
 WEIGHT_COPIES = 6
-"""Stacks as large as the weights: weights, gradient, two of an optimizer, one of memory, one in passing."""
+"""Stacks of the size of the weights: weights, gradient, two of the optimizer, client state, a temporary one."""
 
 PASSES = 3
-"""Passes whose activations may be alive at once: the training pass, its gradient, a teacher's."""
+"""Passes whose activations may be in memory at once: training, its gradient, a teacher."""
 
 THREAD_WORK = 2**20
-"""Weights of a stack that keep one thread busy: on fewer, a kernel is done before a second thread has begun."""
+"""Weights of a stack per thread; with fewer, a kernel ends before a second thread has started."""
 
 
 class StackedRunner:
@@ -46,8 +46,8 @@ class StackedRunner:
         self._chunk = chunk
         self._threads = threads
         self._budget = memory * 2**30
-        self._vetted = False
-        self._alone = SequentialRunner(job, threads or default_workers())
+        self._padding_checked = False
+        self._sequential = SequentialRunner(job, threads or default_workers())
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
@@ -62,86 +62,87 @@ class StackedRunner:
             yield results
 
     def evaluate(self, weights: Weights) -> Counts:
-        return self._alone.evaluate(weights)
+        return self._sequential.evaluate(weights)
 
     def begin_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def _train_chunk(
         self, round: int, program: ClientProgram, clients: Sequence[int], memory: Callable[[int], Tree]
     ) -> Results:
         try:
             data = StackedData(self._job, round, clients)
-            remembered = [memory(client) for client in data.clients]
-            memories, uploads = train_stack(program, data, remembered, vet=data.pads and not self._vetted)
-            self._vetted |= data.pads
+            stored = [memory(client) for client in data.clients]
+            check = data.pads and not self._padding_checked
+            memories, uploads = train_stack(program, data, stored, check_padding=check)
+            self._padding_checked |= data.pads
         except Exception as error:
             error.add_note(f"in round {round + 1}, in the stack of clients {list(clients)}")
             if isinstance(error, RuntimeError) and ("vmap" in str(error) or "functorch" in str(error)):
-                raise ConfigError(_refusal(error, self._job.model.module)) from error
+                raise ConfigError(_explain(error, self._job.model.module)) from error
             raise
-        place = {client: place for place, client in enumerate(data.clients)}
-        order = [place[client] for client in clients]
+        index = {client: index for index, client in enumerate(data.clients)}
+        order = [index[client] for client in clients]
         return Results(clients, [memories[row] for row in order], uploads.picked(order))
 
     def _clients_at_once(self, origin: Weights, cohort: Sequence[int]) -> int:
-        """How many of the cohort's largest client fit into the memory that the runner may use."""
+        """How many clients of the size of the cohort's largest fit into the memory limit."""
         job = self._job
         largest = max(cohort, key=job.clients.size)
         examples = job.clients[largest]
         batch = min(job.local.batch or len(examples), len(examples))
         inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
-        twins = 2 if job.algorithm.able(TrainsBeside) else 1
-        weights = WEIGHT_COPIES * twins * size_in_bytes(origin._asdict())
+        models = 2 if job.algorithm.able(TrainsBeside) else 1
+        weights = WEIGHT_COPIES * models * size_in_bytes(origin._asdict())
         data = len(examples) * inputs[0].nbytes
         whole = Weights({**job.model.weights().params, **origin.params}, origin.buffers)
         return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, whole, inputs))))
 
 
 def _threads(clients: int, origin: Weights) -> int:
-    """One thread for every `THREAD_WORK` weights of the stack, and no more than cores."""
+    """One thread per `THREAD_WORK` weights of the stack, at most one per core."""
     weights = clients * sum(value.numel() for value in origin.params.values())
     return max(1, min(default_workers(), weights // THREAD_WORK))
 
 
 def _activations(model: Model, weights: Weights, inputs: Tensor) -> int:
-    """Bytes that a pass keeps for its gradient, per example; of one alone there are no batch statistics."""
-    kept = 0
+    """Bytes that autograd saves per example; `inputs` has two examples, because one has no batch statistics."""
+    saved = 0
 
-    def keep(value: Tensor) -> Tensor:
-        nonlocal kept
-        kept += value.nbytes if id(value) not in known else 0
+    def save(value: Tensor) -> Tensor:
+        nonlocal saved
+        saved += value.nbytes if id(value) not in known else 0
         return value
 
     params = {name: value.detach().requires_grad_() for name, value in weights.params.items()}
     known = {id(value) for value in params.values()}
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda value: value):
         model.output(Weights(params, weights.buffers), inputs)
-    return kept // len(inputs)
+    return saved // len(inputs)
 
 
 def _check(job: Job) -> None:
-    """Refuse what torch cannot do inside vmap, before anything is trained."""
+    """Raise before training if the job needs what torch cannot do inside vmap."""
     model = job.model
     if job.public is not None:
         raise ConfigError(
-            "clients that choose public examples have other numbers of them in every round and cannot be stacked: use "
-            "the runner 'processes' or 'sequential'"
+            "clients that select public examples have different numbers of them and cannot be stacked: use the runner "
+            "'processes' or 'sequential'"
         )
     if model.compiled:
         raise ConfigError("compiled passes cannot be stacked: do not compile, or use the runner 'processes'")
     if model.precision.mixed and mixes_examples(model.module):
         raise ConfigError(
-            "a stack of clients cannot train batch normalization in half precision: use precision 'float32', a model "
-            "without it (such as one with group normalization), or the runner 'processes'"
+            "the stacked runner cannot train batch normalization in half precision: use precision 'float32', a model "
+            "with another normalization (such as group normalization), or the runner 'processes'"
         )
 
 
-def _refusal(error: RuntimeError, module: nn.Module) -> str:
-    """The sentence for what cannot be stacked: the innermost part or layer at work, and torch's own reason."""
+def _explain(error: RuntimeError, module: nn.Module) -> str:
+    """The message for what cannot be stacked: the innermost part or layer in the traceback, and torch's reason."""
     layers = {
         id(layer): f"the model's layer '{name}' ({type(layer).__name__})" for name, layer in module.named_modules()
     }
@@ -162,10 +163,10 @@ def stacked(
     threads: Annotated[int, Field(ge=1)] | None = None,
     memory: Annotated[float, Field(gt=0)] = 2.0,
 ) -> Runner:
-    """Many clients at once as stacked parameters: `chunk` clients, by default as many as `memory` (in GB) holds.
+    """Many clients at once as stacked parameters: `chunk` clients, by default as many as fit into `memory` (in GB).
 
-    The estimate for one client: six times the model, its data, and three batches of activations. A stack gets one
-    thread per 2^20 weights, at most one per core, unless `threads` says otherwise.
+    The estimate per client is six times the model, its data, and three batches of activations. A stack uses one thread
+    per 2^20 weights, at most one per core, unless `threads` is set.
     """
     _check(job)
     return StackedRunner(job, chunk, threads, memory)

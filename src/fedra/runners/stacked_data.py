@@ -1,8 +1,8 @@
-"""The batches of several clients side by side: (clients, batch, ...), padding marked.
+"""The batches of several clients as stacks (clients, batch, ...) with padding and a mask.
 
-Clients stand in the order of their numbers of steps, the longest first, so that those still at work at any step
-are the first `active` ones. Padding repeats an example of the client's own, whose label and inputs are valid
-whatever a term does with them; the mask takes it out of every mean.
+Clients are sorted by their number of steps, most first, so the clients that still train at any step are the first
+`active` ones. Padding repeats one of the client's own examples, whose input and label are valid in every term; the
+mask excludes it from means.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.batches import Examples, LocalData, refuse_empty, refuse_labels
+from fedra.core.batches import Examples, LocalData, check_labels, check_not_empty
 from fedra.core.capabilities import StepDraws
 from fedra.core.draws import Draws
 from fedra.core.job import Job
@@ -25,10 +25,10 @@ from fedra.core.view import Batch
 
 
 class StackedBatch(NamedTuple):
-    """One step's batches; `sizes` are the clients' numbers of examples in them, `mask` None without padding.
+    """One step's batches; `sizes` are their numbers of examples, `mask` is None without padding.
 
-    `drawn` is what parts drew at random for the examples, zero at padding; `rows` are the examples' rows among all of
-    the stack, None where inputs are drawn at random; `epoch` counts each client's passes over its data.
+    `drawn` are random numbers of parts, zero at padding; `rows` are the examples' rows in the concatenated data of the
+    stack, None if inputs are augmented; `epoch` is each client's current epoch.
     """
 
     inputs: Tensor
@@ -40,7 +40,7 @@ class StackedBatch(NamedTuple):
     epoch: Tensor
 
     def with_other_padding(self) -> StackedBatch:
-        """The same with the last real example in place of padding."""
+        """The same with the last example as padding."""
         assert self.mask is not None, "there is no padding"
         real = self.mask.bool()
         last = torch.from_numpy(self.sizes - 1).to(real.device)
@@ -55,15 +55,15 @@ class StackedBatch(NamedTuple):
 
 
 class Source(Protocol):
-    """Where a step's inputs and labels come from."""
+    """The source of a step's inputs and labels."""
 
     def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The batches of the first `active` clients, padded to `width` examples, and their rows if they have any."""
+        """Inputs and labels of the first `active` clients, padded to `width` examples, and their rows if known."""
         ...
 
 
 class StackedData:
-    """The data of some clients in one round; `clients`, `examples` and `steps` are in the stack's order."""
+    """The data of a stack of clients in one round; `clients`, `examples` and `steps` are in the stack's order."""
 
     def __init__(self, job: Job, round: int, clients: Sequence[int]) -> None:
         local = job.local
@@ -71,13 +71,13 @@ class StackedData:
         self._dtype, self._device = job.model.dtype, job.model.device
         by_client = {client: job.clients.size(client) for client in clients}
         for client, size in by_client.items():
-            refuse_empty(client, size)
-        portions = {size: local.portions(size) for size in set(by_client.values())}
-        self.clients = sorted(clients, key=lambda client: -len(portions[by_client[client]]))
+            check_not_empty(client, size)
+        ranges = {size: local.batch_ranges(size) for size in set(by_client.values())}
+        self.clients = sorted(clients, key=lambda client: -len(ranges[by_client[client]]))
         self.examples = [by_client[client] for client in self.clients]
-        self.steps = [local.epochs * len(portions[size]) for size in self.examples]
+        self.steps = [local.epochs * len(ranges[size]) for size in self.examples]
         self.sizes = np.zeros((len(self.clients), self.steps[0]), dtype=np.int64)
-        lengths = {size: np.tile([end - start for start, end in cuts], local.epochs) for size, cuts in portions.items()}
+        lengths = {size: np.tile([end - start for start, end in own], local.epochs) for size, own in ranges.items()}
         for row, size in enumerate(self.examples):
             self.sizes[row, : self.steps[row]] = lengths[size]
         whole, classes = job.clients.joined(self.clients), max(map(job.classes_of, self.clients))
@@ -85,13 +85,13 @@ class StackedData:
         self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
         draws = bool(job.algorithm.able(StepDraws))
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
-        an_epoch = np.array(self.steps)[:, None] // local.epochs
-        self._epoch = torch.from_numpy(np.arange(self.steps[0]) // an_epoch).to(self._device)
+        steps_per_epoch = np.array(self.steps)[:, None] // local.epochs
+        self._epoch = torch.from_numpy(np.arange(self.steps[0]) // steps_per_epoch).to(self._device)
         self._active = (self.sizes > 0).sum(axis=0).tolist()
         self._source: Source = (
             Gathered(job, round, self.clients, whole, self.examples, self.sizes)
             if whole and whole.transform.deterministic
-            else Drawn(job, round, self.clients, whole.split(self.examples) if whole else None)
+            else Augmented(job, round, self.clients, whole.split(self.examples) if whole else None)
         )
 
     def __iter__(self) -> Iterator[StackedBatch]:
@@ -104,30 +104,30 @@ class StackedData:
 
     @property
     def pads(self) -> bool:
-        """Whether any batch is shorter than its neighbors."""
+        """Whether any batch is padded."""
         return bool(((self.sizes > 0) & (self.sizes < self.sizes.max(axis=0))).any())
 
     @property
     def repeats(self) -> bool:
-        """Whether the very same inputs come more than once."""
+        """Whether identical inputs occur more than once."""
         return self._epochs > 1 and isinstance(self._source, Gathered)
 
     def in_order(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All inputs once, some of every client's at a time, and their rows."""
-        assert isinstance(self._source, Gathered), "inputs are drawn at random"
+        """The rows and inputs of all examples once, a batch of every client at a time."""
+        assert isinstance(self._source, Gathered), "inputs are augmented"
         sizes, width = np.array(self.examples), int(self.sizes.max())
         starts = np.cumsum([0, *self.examples[:-1]])[:, None]
         for begin in range(0, int(sizes.max()), width):
             active = int(np.flatnonzero(sizes > begin)[-1]) + 1
-            places = begin + np.arange(width)
-            rows = starts + np.where(places < sizes[:, None], places, 0)
-            yield self._source.look(torch.from_numpy(rows[:active]))
+            index = begin + np.arange(width)
+            rows = starts + np.where(index < sizes[:, None], index, 0)
+            yield self._source.select(torch.from_numpy(rows[:active]))
 
     def _drawn(self, sizes: np.ndarray, width: int) -> Tree:
-        """What every client's parts draw, as they would draw it alone."""
+        """The random numbers of every client's parts, the same as for each client alone."""
         each = [tree.flatten(draws.step(size)) for draws, size in zip(self._draws, sizes.tolist(), strict=False)]
         paths = each[0] if each else {}
-        return tree.unflatten({path: torch.stack([_filled(own[path], width) for own in each]) for path in paths})
+        return tree.unflatten({path: torch.stack([_pad_zeros(own[path], width) for own in each]) for path in paths})
 
     def _mask(self, sizes: np.ndarray, width: int) -> Tensor | None:
         if sizes.min() == width:
@@ -137,7 +137,7 @@ class StackedData:
 
 
 class Gathered:
-    """Inputs in which nothing is random: all clients' examples one after the other, picked by row each step."""
+    """Inputs without randomness: the concatenated examples of all clients, selected by row at each step."""
 
     def __init__(
         self,
@@ -154,18 +154,18 @@ class Gathered:
         self._rows = torch.from_numpy(_rows(job, round, clients, counts, sizes)).to(model.device)
 
     def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        rows, inputs = self.look(self._rows[:active, step, :width])
+        rows, inputs = self.select(self._rows[:active, step, :width])
         return inputs, self._targets.index_select(0, rows.reshape(-1)).view(rows.shape), rows
 
-    def look(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def select(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The rows on the device, and their inputs."""
         rows = rows.to(self._inputs.device)
         inputs = self._inputs.index_select(0, rows.reshape(-1))
         return rows, inputs.view(*rows.shape, *inputs.shape[1:])
 
 
-class Drawn:
-    """Inputs that are drawn at random: every client's own batches, as it would draw them alone."""
+class Augmented:
+    """Augmented inputs: every client's own batches, the same as for the client alone."""
 
     def __init__(self, job: Job, round: int, clients: Sequence[int], own: Sequence[Examples] | None) -> None:
         own = own or [job.clients[client] for client in clients]
@@ -176,19 +176,19 @@ class Drawn:
 
     def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, None]:
         batches: list[Batch] = [next(batch) for batch in self._batches[:active]]
-        inputs = torch.stack([_padded(batch.inputs, width) for batch in batches])
-        return inputs, torch.stack([_padded(batch.targets, width) for batch in batches]), None
+        inputs = torch.stack([_pad_first(batch.inputs, width) for batch in batches])
+        return inputs, torch.stack([_pad_first(batch.targets, width) for batch in batches]), None
 
 
 def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray) -> np.ndarray:
-    """(clients, steps, batch): the rows of every batch in the clients' data one after the other."""
+    """(clients, steps, batch): the rows of every batch in the concatenated data of the clients."""
     local = job.local
     orders = shuffles(job.seed, round, clients, counts, local.epochs)
     starts = np.cumsum([0, *counts[:-1]])[:, None]
     steps = np.arange(sizes.shape[1])
-    an_epoch = (sizes > 0).sum(axis=1, keepdims=True) // local.epochs
-    epoch, portion = np.divmod(steps, an_epoch)
-    begin = epoch * orders.shape[1] + starts + portion * (local.batch or 0)
+    steps_per_epoch = (sizes > 0).sum(axis=1, keepdims=True) // local.epochs
+    epoch, batch = np.divmod(steps, steps_per_epoch)
+    begin = epoch * orders.shape[1] + starts + batch * (local.batch or 0)
     slots = np.arange(sizes.max())
     real = slots < sizes[:, :, None]
     rows = np.broadcast_to(starts[:, :, None], real.shape).copy()
@@ -196,21 +196,21 @@ def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], s
     return rows
 
 
-def _padded(values: Tensor, width: int) -> Tensor:
-    """The first example repeated up to the width."""
+def _pad_first(values: Tensor, width: int) -> Tensor:
+    """Pad to the width with the first example."""
     missing = width - len(values)
     return torch.cat([values, values[:1].expand(missing, *values.shape[1:])]) if missing else values
 
 
-def _filled(values: Tensor, width: int) -> Tensor:
-    """Rows of zeros up to the width."""
+def _pad_zeros(values: Tensor, width: int) -> Tensor:
+    """Pad to the width with zeros."""
     return torch.cat([values, values.new_zeros(width - len(values), *values.shape[1:])])
 
 
 def _label_counts(clients: Sequence[int], sizes: Sequence[int], targets: Tensor, classes: int) -> Tensor:
-    """(clients, classes): how often each client holds each class; `targets` are one client's after the other's."""
+    """(clients, classes): each client's number of examples per class; `targets` are the concatenated labels."""
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     labels = targets.cpu()
-    for place in owner[(labels < 0) | (labels >= classes)].tolist():
-        refuse_labels(clients[place], labels[owner == place], classes)
+    for index in owner[(labels < 0) | (labels >= classes)].tolist():
+        check_labels(clients[index], labels[owner == index], classes)
     return torch.bincount(owner * classes + labels, minlength=len(sizes) * classes).view(len(sizes), classes)

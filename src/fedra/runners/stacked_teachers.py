@@ -1,4 +1,4 @@
-"""What frozen models say of all examples of a stack: heard once a round, then looked up by row at every step."""
+"""Outputs of frozen models on all examples of a stack: computed once per round, then looked up by row."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from fedra.runners.stacked_data import StackedData
 
 
 @torch.no_grad()
-def look_up(speak: Callable[[Tree], Outputs], own: Tree, data: StackedData) -> Params:
-    """The outputs by path, (examples of all clients, ...); `speak` gives one client's on the inputs in its tree."""
+def look_up(compute: Callable[[Tree], Outputs], own: Tree, data: StackedData) -> Params:
+    """The outputs by path, (examples of all clients, ...); `compute` returns those of one client on given inputs."""
     known: Params = {}
-    over_clients = vmap(lambda one: as_tree(speak(one)))
+    over_clients = vmap(lambda one: as_tree(compute(one)))
     for rows, inputs in data.in_order():
-        said = over_clients({**stack.first(own, len(rows)), "inputs": inputs})
-        for path, value in tree.flatten(said).items():
-            kept = known.setdefault(path, value.new_empty(sum(data.examples), *value.shape[2:]))
-            kept[rows.reshape(-1)] = value.flatten(0, 1)
+        outputs = over_clients({**stack.take_first(own, len(rows)), "inputs": inputs})
+        for path, value in tree.flatten(outputs).items():
+            entry = known.setdefault(path, value.new_empty(sum(data.examples), *value.shape[2:]))
+            entry[rows.reshape(-1)] = value.flatten(0, 1)
     return known
 
 
-def worthwhile(program: ClientProgram, data: StackedData) -> bool:
-    """Whether any part listens, to examples that come more than once and mean the same each time."""
+def is_worthwhile(program: ClientProgram, data: StackedData) -> bool:
+    """Whether a part uses teachers and identical inputs occur more than once."""
     return bool(program.algorithm.able(Teachers)) and program.model.per_example and data.repeats
 
 
-def picked(known: Params, rows: Tensor) -> Tree:
-    """What was said of the examples of one step, (clients, batch, ...)."""
+def select(known: Params, rows: Tensor) -> Tree:
+    """The outputs on the examples of one step, (clients, batch, ...)."""
     flat = rows.reshape(-1)
     return tree.unflatten({path: v.index_select(0, flat).view(*rows.shape, *v.shape[1:]) for path, v in known.items()})
 

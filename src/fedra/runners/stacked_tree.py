@@ -1,4 +1,4 @@
-"""Arithmetic on stacks: trees whose tensors have the clients in front."""
+"""Operations on stacks: trees whose tensors have a leading client dimension."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
 
 
-def together(trees: Sequence[Tree], does: str, hook: str) -> Tree:
-    """What the clients remember, or send, as one; all must be of one shape."""
+def stack_trees(trees: Sequence[Tree], what: str, hook: str) -> Tree:
+    """Stack the clients' trees, which must have equal names and shapes; `what` and `hook` name them in the error."""
     if not any(trees):
         return {}
     flat = [tree.flatten(one) for one in trees]
@@ -22,35 +22,37 @@ def together(trees: Sequence[Tree], does: str, hook: str) -> Tree:
         if shape != shapes[0]:
             path, _ = next(iter(shape.items() ^ shapes[0].items()))
             raise ConfigError(
-                f"the part '{path.partition('|')[0]}' {does} other things of one client than of another, so that "
-                f"they cannot be stacked: let its {hook} give the same, or use the runner 'processes'"
+                f"{what} of the part '{path.partition('|')[0]}' must have the same names and shapes for all clients to "
+                f"be stacked, got different ones: return the same from {hook}, or use the runner 'processes'"
             )
     return tree.unflatten({path: torch.stack([one[path] for one in flat]) for path in flat[0]})
 
 
-def first(values: Tree, count: int) -> Tree:
-    """The first clients' slices, as views; an optimizer's scalar is common to all."""
+def take_first(values: Tree, count: int) -> Tree:
+    """The first clients, as views; scalars of an optimizer are common to all clients."""
     return tree.each(values, lambda value: value[:count] if value.dim() else value)
 
 
-def apart(values: Params, count: int) -> list[Params]:
-    """A dict of stacks as one dict of views per client."""
+def unstack(values: Params, count: int) -> list[Params]:
+    """One dict of views per client."""
     if not values:
         return [{} for _ in range(count)]
     return [dict(zip(values, row, strict=True)) for row in zip(*(v.unbind() for v in values.values()), strict=True)]
 
 
-def picked(values: Tree, group: np.ndarray, size: int) -> Tree:
+def select(values: Tree, group: np.ndarray, size: int) -> Tree:
     """The clients of a group, with the first `size` examples of their batches."""
     rows = torch.from_numpy(group).to(values["targets"].device)
-    some = tree.each(values, lambda value: value[rows])
-    by_example: Tree = {name: some[name] for name in ("inputs", "targets", "drawn", "teachers") if name in some}
-    return {**some, **tree.each(by_example, lambda value: value[:, :size])}
+    selected = tree.each(values, lambda value: value[rows])
+    per_example: Tree = {
+        name: selected[name] for name in ("inputs", "targets", "drawn", "teachers") if name in selected
+    }
+    return {**selected, **tree.each(per_example, lambda value: value[:, :size])}
 
 
-def joined(pieces: Sequence[Tree], order: np.ndarray) -> Tree:
-    """Groups of clients put together again in the stack's order."""
-    flat = [tree.flatten(piece) for piece in pieces]
+def merge(groups: Sequence[Tree], order: np.ndarray) -> Tree:
+    """Merge groups of clients in the stack's order."""
+    flat = [tree.flatten(group) for group in groups]
     rows = torch.from_numpy(order).to(flat[0]["loss"].device)
-    whole = {path: torch.cat([piece[path] for piece in flat])[rows] for path in flat[0]}
+    whole = {path: torch.cat([group[path] for group in flat])[rows] for path in flat[0]}
     return {"buffers": {}, "carried": {}, "logs": {}, "held": {}, **tree.unflatten(whole)}

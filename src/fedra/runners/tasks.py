@@ -1,4 +1,4 @@
-"""What a worker is asked to do, and its answer: the same whether it is a process of ours or one of Ray's."""
+"""The tasks of workers, for process pools and for Ray."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fedra.core.model import Weights
 from fedra.core.tree import Tree
 from fedra.errors import FedraError
 
-PATIENCE = 3
-"""How many workers a task may lose before the run gives up on it."""
+ATTEMPTS = 3
+"""Number of workers that may die at a task before the run fails."""
 
-PORTION_GROUP = 8
-"""Evaluation batches per task: enough to make the message negligible."""
+BATCHES_PER_TASK = 8
+"""Evaluation batches per task: enough to make the cost of messages negligible."""
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a client; the answer is its new memory and its upload."""
+    """Train a client; the answer is its new state and its upload."""
 
     round: int
     client: int
@@ -40,14 +40,14 @@ class Evaluate:
 Task = Train | Evaluate
 
 
-def evaluations(examples: int) -> list[Evaluate]:
-    """The tasks that together evaluate so many examples."""
+def evaluation_tasks(examples: int) -> list[Evaluate]:
+    """The tasks that evaluate this many examples."""
     batches = portions(examples)
-    return [Evaluate(tuple(batches[i : i + PORTION_GROUP])) for i in range(0, len(batches), PORTION_GROUP)]
+    return [Evaluate(tuple(batches[i : i + BATCHES_PER_TASK])) for i in range(0, len(batches), BATCHES_PER_TASK)]
 
 
-def answer(task: Task, job: Job, weights: Weights) -> Any:
-    """The answer to a task, or the error it met, ready to travel."""
+def run_task(task: Task, job: Job, weights: Weights) -> Any:
+    """The answer to a task, or its error in a form that can be pickled."""
     try:
         if isinstance(task, Train):
             return run_client(job, task.round, task.client, weights, task.received, task.memory)
@@ -55,11 +55,11 @@ def answer(task: Task, job: Job, weights: Weights) -> Any:
         assert job.judged is not None
         return count(job.model, arranged, job.judged, job.classes, task.batches, job.keep_scores)
     except Exception as error:
-        return _portable(error)
+        return _make_picklable(error)
 
 
-def _portable(error: Exception) -> Exception:
-    """The error with its traceback as a note, or a plain one that says the same if it cannot be pickled."""
+def _make_picklable(error: Exception) -> Exception:
+    """The error with its traceback as a note, or a RuntimeError with its text if it cannot be pickled."""
     if not isinstance(error, FedraError):
         error.add_note("".join(traceback.format_exception(error)))
     try:

@@ -1,1 +1,1 @@
-"""What is kept on disk: run folders, checkpoints, client state, trained models."""
+"""What is stored on disk: run folders, checkpoints, client state, trained models."""

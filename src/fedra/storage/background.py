@@ -1,4 +1,4 @@
-"""Work beside the main thread, one piece at a time."""
+"""A background thread that runs one function at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Background:
-    """Does one piece of work while the main thread goes on; its error is raised by the next `start` or `wait`."""
+    """Runs one function in a thread; the next `start` or `wait` raises its error."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -15,30 +15,30 @@ class Background:
 
     @property
     def busy(self) -> bool:
-        """Whether a piece of work is under way."""
+        """Whether a function is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Begin a piece of work, after the one before."""
+        """Start a function, after the previous one has finished."""
         self.wait()
-        thread = threading.Thread(target=self._do, args=(work,))
+        thread = threading.Thread(target=self._run, args=(work,))
         self._thread = thread
         thread.start()
 
     def wait(self) -> None:
-        """Wait until nothing is left to do, and raise what went wrong."""
+        """Wait for the function to finish, and raise its error."""
         self.join()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def join(self) -> None:
-        """Wait, but keep an error for later: the caller has one of its own."""
+        """Wait without raising: for callers that already handle another error."""
         if self._thread is not None:
-            self._thread.join()  # an interruption leaves the thread in place, to be waited for again
+            self._thread.join()  # if interrupted, the thread stays set and can be joined again
             self._thread = None
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:

@@ -1,11 +1,11 @@
-"""A run's state on disk: tensors and JSON only, and never half of one.
+"""A run's state on disk, as tensors and JSON, replaced atomically.
 
-A checkpoint is a manifest that names its files. New files are written under names of their own, then the manifest
-is replaced by a rename, which is the one moment at which the checkpoint changes; what the new manifest replaced is
-removed afterward. Clients whose memory did not change keep their files; a memory is read when it is needed.
+A checkpoint is a manifest that lists its files. New files are written under new names, then the manifest is replaced
+by a rename, which switches to the new checkpoint at once; files that it no longer lists are removed afterward. Clients
+whose state did not change keep their files; client state is read on demand.
 
-All this happens in a thread of its own while the next round trains. What is written cannot change meanwhile: a round
-puts new tensors into the state and leaves the old ones as they are.
+A background thread writes while the next round trains. This is safe because a round never modifies tensors of the
+state in place; it replaces them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 from fedra.errors import RunError
 from fedra.storage.background import Background
-from fedra.storage.client_state import ClientFiles, Damaged, File, Memories, pack
+from fedra.storage.client_state import ClientFiles, DamagedFile, File, Memories, pack
 from fedra.storage.client_state.client_files import read_packed, write_packed
-from fedra.storage.client_state.store import Held
+from fedra.storage.client_state.store import Snapshot
 from fedra.storage.state import State
 from fedra.writing import write_atomically
 
 MANIFEST = "manifest.json"
 LEFTOVERS = ("server-*.safetensors*", "clients/*/*.safetensors*", f"{MANIFEST}.*.tmp")
-"""What a checkpoint's folder may hold beside its manifest; a kill leaves temporary names behind."""
+"""Files in a checkpoint's folder in addition to its manifest; a killed process leaves temporary ones."""
 
 
 class Manifest(BaseModel):
-    """The rounds done, the server's file, and the files of all clients that remember anything."""
+    """The number of rounds done, the server's file, and the files of all clients that have state."""
 
     version: Literal[3] = 3
     round: NonNegativeInt
@@ -48,7 +48,7 @@ class Manifest(BaseModel):
 
 
 class Checkpoint:
-    """The checkpoint of one run, in one folder."""
+    """The checkpoint of one run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class Checkpoint:
         return (self._folder / MANIFEST).exists()
 
     def clear(self) -> None:
-        """Remove the checkpoint; files of other names stay."""
+        """Remove the checkpoint, but no other files."""
         if not self._folder.is_dir():
             return
         for path in (path for kind in (*LEFTOVERS, MANIFEST) for path in self._folder.glob(kind)):
@@ -74,13 +74,13 @@ class Checkpoint:
     def memories(
         self, ram: float = RAM, precision: StoredPrecision = "float32", known: Mapping[int, File] | None = None
     ) -> Memories:
-        """Client memories whose files are this checkpoint's."""
+        """A store of client state whose files belong to this checkpoint."""
         return Memories(self._clients, ram, precision, known, self._writer)
 
     def save(self, state: State) -> None:
-        """Begin to write the state as it is now, after the one before is written; an error in that is raised here.
+        """Start writing the current state; waits for the previous write and raises its error.
 
-        Whatever happens meanwhile, the old checkpoint or the new one is there whole.
+        At any moment either the old or the new checkpoint is complete on disk.
         """
         self._writer.wait()
         if self._saved == state.round:
@@ -90,14 +90,14 @@ class Checkpoint:
         self._writer.start(lambda: self._save(round, server, memories, unsaved))
 
     def wait(self) -> None:
-        """Wait until what was saved is on the disk; an error in writing it is raised here."""
+        """Wait until the state is on disk, and raise any error of writing it."""
         self._writer.wait()
 
     def close(self) -> None:
-        """Let a file that is being written come to its end."""
+        """Wait for a write in progress."""
         self._writer.join()
 
-    def _save(self, round: int, server: Server, memories: Memories, unsaved: Mapping[int, Held]) -> None:
+    def _save(self, round: int, server: Server, memories: Memories, unsaved: Mapping[int, Snapshot]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         old, new = self._server, File(round, write_packed(self._server_path(round), pack(_server_tree(server))))
         memories.write(unsaved)
@@ -111,13 +111,13 @@ class Checkpoint:
         self._sweep()
 
     def load(self, server: Server, ram: float = RAM, precision: StoredPrecision = "float32") -> State:
-        """The state of the last checkpoint; `server` is a fresh one, to compare names and shapes with."""
+        """The state of the last checkpoint; its names and shapes must match those of `server`, a new one."""
         manifest = self._manifest()
         path = self._server_path(manifest.server.round)
         try:
             found = read_packed(path, manifest.server.digest).tree()
-        except Damaged as error:
-            raise RunError(f"{error}, and without it the checkpoint cannot be used: start the run anew") from None
+        except DamagedFile as error:
+            raise RunError(f"{error}, and the checkpoint cannot be used without it: start a new run") from None
         _compare(_server_tree(server), found, path)
         weights = Weights(found["params"], found.get("buffers", {}))
         restored = Server(weights=weights, memory=found.get("memory", {}))
@@ -125,29 +125,29 @@ class Checkpoint:
         return State(manifest.round, restored, self.memories(ram, precision, manifest.clients))
 
     def examine(self, advance: Callable[[int], None] = lambda done: None) -> tuple[int, list[str]]:
-        """The rounds done, and a sentence about every damaged file; `advance` is told of each client looked at."""
+        """The rounds done, and a message for every damaged file; `advance` is called after each client."""
         while True:
             manifest = self._manifest()
-            damages = self._damages(manifest, advance)
-            if not damages or self._manifest() == manifest:  # a run that goes on may have replaced files meanwhile
-                return manifest.round, damages
+            problems = self._problems(manifest, advance)
+            if not problems or self._manifest() == manifest:  # an active run may have replaced files meanwhile
+                return manifest.round, problems
 
-    def _damages(self, manifest: Manifest, advance: Callable[[int], None]) -> list[str]:
-        damages = []
+    def _problems(self, manifest: Manifest, advance: Callable[[int], None]) -> list[str]:
+        problems = []
         try:
             read_packed(self._server_path(manifest.server.round), manifest.server.digest)
-        except Damaged as error:
-            damages.append(f"the server: {error}; the run cannot be resumed: start it anew")
+        except DamagedFile as error:
+            problems.append(f"the server: {error}; the run cannot be resumed: start a new run")
         for client, file in sorted(manifest.clients.items()):
             try:
                 self._clients.read(client, file)
-            except Damaged as error:
-                damages.append(f"client {client}: {error}; a resumed run starts it again from the global model")
+            except DamagedFile as error:
+                problems.append(f"client {client}: {error}; a resumed run starts it again from the global model")
             advance(1)
-        return damages
+        return problems
 
     def client_count(self) -> int:
-        """How many clients have a file."""
+        """The number of clients that have a file."""
         return len(self._manifest().clients)
 
     def _manifest(self) -> Manifest:
@@ -157,13 +157,13 @@ class Checkpoint:
         except ValidationError as error:
             first = error.errors()[0]
             reason = ".".join(str(step) for step in (*first["loc"], first["msg"]))
-            raise RunError(f"the checkpoint manifest '{path}' is damaged ({reason}): start the run anew") from None
+            raise RunError(f"the checkpoint manifest '{path}' is damaged ({reason}): start a new run") from None
 
     def _server_path(self, round: int) -> Path:
         return self._folder / f"server-{round:06d}.safetensors"
 
     def _sweep(self) -> None:
-        """Remove what an earlier process left and the manifest does not name; once, for later leavings are known."""
+        """Remove files of an earlier process that the manifest does not list; later ones are removed when replaced."""
         if self._swept:
             return
         manifest = self._manifest()
@@ -182,26 +182,26 @@ def _server_tree(server: Server) -> Tree:
 def _compare(expected: Tree, found: Tree, path: Path) -> None:
     left, right = tree.flatten(expected), tree.flatten(found)
     for name in left.keys() | right.keys():
-        ours, theirs = left.get(name), right.get(name)
-        if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or ours.shape != theirs.shape:
+        one, other = left.get(name), right.get(name)
+        if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape:
             raise RunError(
-                f"the checkpoint '{path}' does not fit this configuration ('{name}' differs): "
-                "resume with the configuration it was made with"
+                f"the checkpoint '{path}' must match the configuration, but '{name}' differs: resume with the "
+                "configuration that the run was started with"
             )
 
 
 def save_model(path: Path, weights: Weights, about: dict[str, Any]) -> None:
-    """The model as safetensors. All metadata are one JSON string: several keys would be written in random order."""
+    """Save a model as safetensors. All metadata are one JSON string, because the order of keys is random."""
     flat: Params = {**weights.params, **weights.buffers}
     flat = {name: value.detach().cpu().contiguous() for name, value in flat.items()}
     write_atomically(path, safetensors.torch.save(flat, {"fedra": json.dumps(about, sort_keys=True)}))
 
 
 def load_model(path: Path) -> tuple[Params, dict[str, Any]]:
-    """The tensors of a saved model, and what was written about them."""
+    """The tensors and the metadata of a saved model."""
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("fedra", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
-        raise RunError(f"the model file '{path}' cannot be read ({error})") from None
+        raise RunError(f"the model file '{path}' cannot be read ({error}): give another file") from None

@@ -1,26 +1,26 @@
-"""The list of files that fedra wrote into a run's folder: nothing else there is ever removed."""
+"""The list of files that fedra wrote into a run's folder; no other file there is ever removed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 LIST = ".fedra"
-"""A name a line, relative to the folder. It is written before the file that it names, and marks the folder as a run."""
+"""One relative path per line, written before the file itself. The list marks a folder as a run's."""
 
 
 def claim(folder: Path, *names: str) -> None:
-    """Note that fedra writes these files into the folder; a folder that is not a run's is left as it is."""
+    """Add files to the list of a run's folder; do nothing in other folders."""
     known = claimed(folder)
     if known is None:
         return
-    fresh = [name for name in names if name not in known]
-    if fresh:
+    new = [name for name in names if name not in known]
+    if new:
         with open(folder / LIST, "a", encoding="utf-8") as file:
-            file.write("".join(f"{name}\n" for name in fresh))
+            file.write("".join(f"{name}\n" for name in new))
 
 
 def claimed(folder: Path) -> set[str] | None:
-    """The files that fedra wrote into a run's folder; None where the folder is not a run's."""
+    """The files that fedra wrote into a run's folder; None if the folder is not a run's."""
     try:
         return set((folder / LIST).read_text(encoding="utf-8").splitlines())
     except FileNotFoundError:
@@ -33,11 +33,11 @@ def open_list(folder: Path) -> None:
 
 
 def remove_claimed(folder: Path) -> None:
-    """Remove what fedra wrote, and folders that are empty then; the list itself stays, empty."""
+    """Remove the listed files and folders left empty, and clear the list."""
     for name in sorted(claimed(folder) or (), reverse=True):
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
-            continue  # a list that somebody changed cannot reach outside of its folder
+            continue  # an edited list must not reach outside of its folder
         path.unlink(missing_ok=True)
         if path.parent != folder and path.parent.is_dir() and not any(path.parent.iterdir()):
             path.parent.rmdir()

@@ -1,4 +1,4 @@
-"""The records of `fedra eval`: protocols on one set gather in one file, and sets of one name keep apart."""
+"""The records of `fedra eval`: one file per data set and model, with all protocols evaluated on it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedra.storage.claims import claim
 from fedra.writing import write_json
 
 TEST = "test"
-"""The name of a run's own test data, and what its record says of where they are from."""
+"""The name and the source of a run's own test data in records."""
 
 
 @dataclass(frozen=True)
 class RecordSubject:
-    """What a record is about: where its data are, the model's file as seen from the record, and what is in that."""
+    """What a record is about: the source of its data, the relative path of the model's file, and its digest."""
 
     source: str
     model: str
@@ -31,43 +31,43 @@ class RecordSubject:
 
     @classmethod
     def of(cls, source: str, model: Path | None, folder: Path) -> RecordSubject:
-        """The model is a run's folder, a weight file or a folder of features; None where nobody asks for it again."""
+        """`model` is a run's folder, a weight file or a folder of features; None if it need not be identified."""
         if model is None:
             return cls(source, "", "")
         file = model / "model.safetensors" if (model / "model.safetensors").is_file() else model
-        # Seen from the record, so that a run's folder can be moved.
+        # Relative to the record, so a run's folder can be moved.
         return cls(source, os.path.relpath(file.resolve(), folder.resolve()), _digest_of(file))
 
     def matches(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record is about these data and this model's file, whatever was in it then."""
+        """Whether a record has the same data and model path; the model's digest may differ."""
         return (record.get("source"), record.get("model")) == (self.source, self.model)
 
 
 @dataclass(frozen=True)
-class RecordPlace:
-    """A record's name in NAME of eval-NAME.json, the protocols it keeps, and those of a model that is no more."""
+class RecordLocation:
+    """NAME in eval-NAME.json, the protocols that stay in the record, and those of an older model."""
 
     name: str
-    kept: dict[str, Any]
+    current: dict[str, Any]
     outdated: dict[str, Any]
 
 
-def place_of(folder: Path, name: str, about: RecordSubject) -> RecordPlace:
-    """Where a record goes: under its name, or that and a digest where the name is another set's or model's."""
+def locate_record(folder: Path, name: str, about: RecordSubject) -> RecordLocation:
+    """Where to write a record: under `name`, with a digest if that name belongs to another data set or model."""
     digest = hashlib.sha256(f"{about.source}\0{about.model}".encode()).hexdigest()[:8]
-    apart = f"{name}-{digest}"
-    for candidate in (apart, name):
+    with_digest = f"{name}-{digest}"
+    for candidate in (with_digest, name):
         found = _read(folder / f"eval-{candidate}.json")
         if found is not None and about.matches(found):
             protocols = dict(found["protocols"])
             same = found.get("fingerprint") == about.fingerprint
-            return RecordPlace(candidate, protocols if same else {}, {} if same else protocols)
+            return RecordLocation(candidate, protocols if same else {}, {} if same else protocols)
     free = _read(folder / f"eval-{name}.json") is None and (name != TEST or about.source == TEST)
-    return RecordPlace(name if free else apart, {}, {})
+    return RecordLocation(name if free else with_digest, {}, {})
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A record; None where there is none, or a damaged one, which the next may replace."""
+    """A record; None if there is none or it is damaged, so the next one may replace it."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -77,7 +77,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _digest_of(file: Path) -> str:
-    """A folder of features has none."""
+    """The SHA-256 of a file; empty for a folder of features."""
     if not file.is_file():
         return ""
     with file.open("rb") as content:
@@ -92,29 +92,31 @@ def write_evaluation(
     model: Path | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> Path:
-    """folder/eval-NAME.json and the pictures, eval-NAME-roc.svg and so on.
+    """Write folder/eval-NAME.json and the figures eval-NAME-roc.svg and so on; returns the path of the record.
 
-    Protocols that the record has of the same data and `model` stay in it; each says by which `settings`. Where
-    the name is another set's or model's, a digest follows it.
+    Other protocols in the record stay if data and `model` are the same. `settings` are recorded with each protocol.
+    If the name belongs to another data set or model, a digest is appended.
     """
     about = RecordSubject.of(found.source or found.name, model, folder)
-    place = place_of(folder, found.name, about)
-    if place.name != found.name:
-        told = f"eval-{found.name}.json is kept for other data or another model"
-        tell(console, f"{told}: this record is eval-{place.name}.json")
-    if place.outdated:
-        told = ", ".join(place.outdated)
-        tell(console, f"the model has changed since: eval-{place.name}.json no longer has its {told} of before")
-        for name in (name for part in place.outdated.values() for name in part.get("pictures", ())):
-            (folder / f"eval-{place.name}-{Path(name).name}").unlink(missing_ok=True)
+    record = locate_record(folder, found.name, about)
+    if record.name != found.name:
+        tell(
+            console,
+            f"eval-{found.name}.json belongs to other data or another model: writing eval-{record.name}.json instead",
+        )
+    if record.outdated:
+        names = ", ".join(record.outdated)
+        tell(console, f"the model has changed: removed its earlier {names} from eval-{record.name}.json")
+        for name in (name for part in record.outdated.values() for name in part.get("pictures", ())):
+            (folder / f"eval-{record.name}-{Path(name).name}").unlink(missing_ok=True)
     drawn = [(name, draw) for outcome in found.outcomes.values() for name, draw in outcome.pictures.items()]
-    claim(folder, f"eval-{place.name}.json", *(f"eval-{place.name}-{name}" for name, _ in drawn))
+    claim(folder, f"eval-{record.name}.json", *(f"eval-{record.name}-{name}" for name, _ in drawn))
     with steps(console, "drawing", len(drawn)) as done:
         for name, draw in drawn:
-            draw(folder / f"eval-{place.name}-{name}")
+            draw(folder / f"eval-{record.name}-{name}")
             done(1)
-    path = folder / f"eval-{place.name}.json"
-    protocols: dict[str, object] = place.kept | {
+    path = folder / f"eval-{record.name}.json"
+    protocols: dict[str, object] = record.current | {
         name: {
             "table": it.table,
             "figures": it.figures,

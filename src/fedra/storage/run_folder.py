@@ -1,4 +1,4 @@
-"""A run's folder: the record that outlives it.
+"""A run's folder.
 
 config.toml  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  checkpoint/  curves.svg
 """
@@ -21,10 +21,10 @@ from fedra.storage.claims import claim, claimed, open_list, remove_claimed
 from fedra.writing import write_atomically
 
 FIXED = ("config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "curves.svg")
-"""What every run writes."""
+"""Files that every run writes."""
 
 LOCK = ".lock"
-"""There while a run goes on, and no part of its record."""
+"""Exists while a run is active; not part of its record."""
 
 
 class RunFolder:
@@ -42,40 +42,41 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do: the run came to its end, or failed."""
+        """Whether the run has ended, successfully or not."""
         return (self.path / "summary.json").exists()
 
     def refuse(self) -> None:
-        """Refuse a folder that holds a run already, or files that fedra did not write."""
+        """Raise if the folder already has a run, or files that fedra did not write."""
         if not self.path.is_dir() or claimed(self.path) is None:
             self._refuse_foreign()
         elif (self.path / "config.toml").exists():
-            begun = f"was begun and can be continued (fedra run --resume {self.path})"
-            how = self.ending() if self.finished else begun
+            started = f"was started and can be resumed (fedra run --resume {self.path})"
+            status = self.ending() if self.finished else started
             raise ConfigError(
-                f"the run in '{self.path}' {how}: choose another folder, or replace the run with --force (force=True)"
+                f"'{self.path}' already contains a run that {status}: choose another folder, or replace the run with "
+                "--force (force=True)"
             )
 
     def _refuse_foreign(self) -> None:
-        """A folder must be empty or hold a run: files of the user's own could be replaced."""
+        """Raise unless the folder is empty or a run's, so no other files are replaced."""
         if self.path.is_file():
-            raise ConfigError(f"the output folder must be a folder, and '{self.path}' is a file: choose another name")
-        held = sorted({path.name for path in self.path.glob("*")} - {LOCK})
-        if held:
+            raise ConfigError(f"the output folder must be a folder, got the file '{self.path}': choose another name")
+        names = sorted({path.name for path in self.path.glob("*")} - {LOCK})
+        if names:
             raise ConfigError(
-                f"the output folder must be empty or hold a run, and '{self.path}' holds '{held[0]}': choose another "
-                "folder"
+                f"the output folder must be empty or contain a run, got '{self.path}' with '{names[0]}': choose "
+                "another folder"
             )
 
     @contextmanager
     def begun(self, config: Config, force: bool) -> Iterator[None]:
-        """The folder made for a new run, which has it to itself inside the block; what an older run left there goes."""
+        """Create the folder for a new run and lock it inside the block; files of an older run are removed."""
         self._make()
-        with self._held():
+        with self._lock():
             if claimed(self.path) is None:
                 self._refuse_foreign()
             elif not force:
-                self.refuse()  # once more: another process may have begun a run since we were asked
+                self.refuse()  # again: another process may have started a run since the first check
             open_list(self.path)
             self._clear()
             self.write("config.toml", configuration.write(config).encode())
@@ -83,16 +84,16 @@ class RunFolder:
 
     @contextmanager
     def resumed(self) -> Iterator[Config]:
-        """The configuration of a run that is to go on, which has its folder to itself inside the block."""
-        self.config()  # a folder that holds no run is left as it is
-        with self._held():
+        """The configuration of the run to resume; the folder is locked inside the block."""
+        self.config()  # raises before the lock file is written if the folder has no run
+        with self._lock():
             if self.finished:
                 raise ConfigError(f"the run in '{self.path}' {self.ending()}: nothing is left to resume")
             yield self.config()
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        busy = f"'{self.path}' is in use by another process: wait for its end or end it, or choose another folder"
+    def _lock(self) -> Iterator[None]:
+        busy = f"'{self.path}' is in use by another process: wait for it, stop it, or choose another folder"
         with locked(self.path / LOCK, busy):
             yield
 
@@ -101,17 +102,18 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"the output folder '{self.path}' cannot be created ({error.strerror}): choose another"
+                f"the output folder '{self.path}' cannot be created ({error.strerror}): choose another folder"
             ) from None
 
     def _clear(self) -> None:
-        """Remove what an older run wrote, and nothing else."""
+        """Remove the files of an older run, and nothing else."""
         self.checkpoint.clear()
         remove_claimed(self.path)
         for name in FIXED:
             if (self.path / name).exists():
                 raise ConfigError(
-                    f"'{self.path / name}' is not fedra's and would be replaced: move it, or choose another folder"
+                    f"'{self.path / name}' was not written by fedra and would be replaced: move it, or choose another "
+                    "folder"
                 )
 
     def write(self, name: str, data: bytes) -> None:
@@ -120,13 +122,15 @@ class RunFolder:
         write_atomically(self.path / name, data)
 
     def claim(self, *names: str) -> None:
-        """Note that these files, which somebody else writes, belong to the run."""
+        """Record that these files, written by other code, belong to the run."""
         claim(self.path, *names)
 
     def config(self) -> Config:
-        """The configuration the run was made with."""
+        """The configuration of the run."""
         if not (self.path / "config.toml").exists():
-            raise ConfigError(f"'{self.path}' holds no run (no config.toml): give the folder that --out named")
+            raise ConfigError(
+                f"the folder must contain a run, got '{self.path}' without a config.toml: give the folder of --out"
+            )
         return configuration.read(self.path / "config.toml")
 
     def ending(self) -> str:
@@ -134,7 +138,7 @@ class RunFolder:
         return self.failure() or "is finished"
 
     def failure(self) -> str | None:
-        """How the run failed, as a verb; None of one that has not."""
+        """How the run failed, as a verb; None if it did not."""
         summary = self.summary() if self.finished else {}
         return str(summary.get("ending", "failed")) if summary.get("status") == "failed" else None
 
@@ -148,20 +152,20 @@ class RunFolder:
         file.flush()
 
     def truncate(self, rounds: int) -> None:
-        """Forget lines of rounds that the checkpoint does not hold; a half-written last line goes too."""
+        """Remove lines of rounds after the checkpoint, and a half-written last line."""
         self.close()
         for name in ("metrics.jsonl", "clients.jsonl"):
             if (self.path / name).exists():
-                kept = [line for line in _lines(self.path / name) if line["round"] <= rounds]
-                self.write(name, "".join(json.dumps(line) + "\n" for line in kept).encode())
+                lines = [line for line in _lines(self.path / name) if line["round"] <= rounds]
+                self.write(name, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rounds so far."""
+        """The lines of metrics.jsonl."""
         path = self.path / "metrics.jsonl"
         return _lines(path) if path.exists() else []
 
     def clients(self) -> list[dict[str, Any]]:
-        """The clients' lines so far."""
+        """The lines of clients.jsonl."""
         path = self.path / "clients.jsonl"
         return _lines(path) if path.exists() else []
 
@@ -170,9 +174,9 @@ class RunFolder:
         try:
             summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise RunError(f"the run in '{self.path}' is not finished: continue it with --resume {self.path}") from None
+            raise RunError(f"the run in '{self.path}' is not finished: resume it with --resume {self.path}") from None
         except ValueError as error:
-            raise RunError(f"'{self.path / 'summary.json'}' is damaged ({error})") from None
+            raise RunError(f"'{self.path / 'summary.json'}' is damaged ({error}): start a new run") from None
         return summary
 
     def write_summary(self, summary: dict[str, Any]) -> None:
@@ -186,20 +190,20 @@ class RunFolder:
 
 
 def _strict(line: dict[str, Any]) -> str:
-    """A line as JSON, which has no word for what is not finite: null stands for it."""
-    broken = {name for name, value in line.items() if isinstance(value, float) and not math.isfinite(value)}
-    return json.dumps({name: None if name in broken else value for name, value in line.items()}, allow_nan=False)
+    """A line as strict JSON, with null for numbers that are not finite."""
+    infinite = {name for name, value in line.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps({name: None if name in infinite else value for name, value in line.items()}, allow_nan=False)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a .jsonl file; what a kill left of the last one is passed over."""
-    found: list[dict[str, Any]] = []
+    """The complete lines of a .jsonl file; a last line cut off by a killed process is ignored."""
+    lines: list[dict[str, Any]] = []
     for text in path.read_bytes().splitlines(keepends=True):
         if text.endswith(b"\n"):
             try:
                 line = json.loads(text)
                 line["round"] + 0
             except (ValueError, TypeError, KeyError):
-                raise RunError(f"'{path}' is damaged in line {len(found) + 1}: start the run anew") from None
-            found.append(line)
-    return found
+                raise RunError(f"'{path}' is damaged in line {len(lines) + 1}: start a new run") from None
+            lines.append(line)
+    return lines

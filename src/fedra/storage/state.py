@@ -1,4 +1,4 @@
-"""Where a run stands between two rounds."""
+"""The state of a run between two rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedra.storage.client_state import Memories, PackedTree
 
 @dataclass
 class State:
-    """Where a run stands: rounds done, the server, and what clients remember."""
+    """The state of a run: number of rounds done, the server, and the clients' states."""
 
     round: int
     server: Server
@@ -23,11 +23,11 @@ class State:
 
     @classmethod
     def fresh(cls, job: Job, done: Callable[[int], None] = nobody, memory: Memories | None = None) -> State:
-        """The state before the first round, after round zero; `done` is told how many examples that has looked at."""
+        """The state after round zero, before the first round; `done` receives the number of processed examples."""
         server = init_server(job.algorithm, round_zero(job, job.initial(), done))
         return cls(0, server) if memory is None else cls(0, server, memory)
 
     def advance(self, server: Server, memory: Mapping[int, PackedTree]) -> None:
-        """A round is done."""
+        """Store the result of a round."""
         self.round, self.server = self.round + 1, server
         self.memory.put(self.round, memory)

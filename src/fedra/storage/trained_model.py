@@ -1,4 +1,4 @@
-"""Embedders from a run's folder, or from a weight file and the name of its network."""
+"""Trained networks and embedders, from a run's folder or a weight file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,33 @@ from fedra.storage.checkpoint import load_model
 from fedra.trust import importing, is_import, refusal
 
 FACES = (0.5, 0.5, 0.5)
-"""Mean and standard deviation that map bytes to -1..1, as face networks are trained."""
+"""Mean and standard deviation that map bytes to -1..1, the usual inputs of face networks."""
 
 
 def describe_input(dataset: Dataset) -> dict[str, Any]:
-    """What a model's file says of its inputs: their shape, whether they are bytes, and how they are normalized."""
+    """The metadata of a model's inputs: shape, whether they are bytes, and normalization."""
     in_bytes = not dataset.train.inputs.is_floating_point()
     return {"shape": list(dataset.shape), "bytes": in_bytes, "mean": dataset.mean, "std": dataset.std}
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The network of a finished run and what it reads: `mean` and `std` are per channel, empty where there are none."""
+    """The network of a finished run and the format of its inputs.
+
+    Args:
+        module: The trained network.
+        shape: Shape of one input.
+        in_bytes: Whether raw inputs are bytes.
+        mean: Mean per channel; empty without normalization.
+        std: Standard deviation per channel; empty without normalization.
+        classes: Names of the classes.
+
+    Example:
+        ```python
+        trained = trained_by_run("runs/a")
+        features = trained.module.body(trained.transform.prepare(images))
+        ```
+    """
 
     module: nn.Module
     shape: tuple[int, ...]
@@ -40,21 +55,37 @@ class TrainedModel:
 
     @property
     def transform(self) -> Transform:
-        """From raw inputs to what the network reads."""
+        """The transform from raw inputs to network inputs."""
         return Transform(self.mean or None, self.std or None)
 
 
 def trained_by_run(folder: Path | str, *, trust: bool = False) -> TrainedModel:
-    """The network a finished run has trained; its data are not needed.
+    """The network that a finished run has trained; its data are not needed.
 
-    A network of the user's own (`module:function`) is imported only with `trust`.
+    Args:
+        folder: The run's folder.
+        trust: Whether to import the user's own network (`module:function`).
+
+    Returns:
+        The network and the format of its inputs.
+
+    Raises:
+        RunError: If the folder has no trained model.
+
+    Example:
+        ```python
+        network = trained_by_run("runs/a").module
+        ```
     """
     path = Path(folder) / "model.safetensors"
     if not path.exists():
-        raise RunError(f"the run in '{folder}' has no model.safetensors: finish it, or give a run's folder")
+        raise RunError(
+            f"the folder must contain a finished run, got '{folder}' without a model.safetensors: finish the run, or "
+            "give another folder"
+        )
     _, about = load_model(path)
     if "input" not in about:
-        raise RunError(f"'{path}' does not say what its inputs look like: train it again with this version")
+        raise RunError(f"'{path}' must describe its inputs, got none: train the model again with this version")
     given = about["input"]
     shape, mean, std = (tuple(given[key] or ()) for key in ("shape", "mean", "std"))
     name = str(about["model"]["name"])
@@ -75,9 +106,26 @@ def embedder_of_run(
     device: str = "cpu",
     trust: bool = False,
 ) -> Embedder:
-    """The embedder a finished run has trained, with the run's own pre-processing; its data are not needed.
+    """The embedder that a finished run has trained, with the run's preprocessing; its data are not needed.
 
-    A network of the user's own (`module:function`) is imported only with `trust`.
+    Args:
+        folder: The run's folder.
+        fit: What to do with images of another size: "refuse", "crop" or "resize".
+        flip: How to add the embedding of the mirrored image: "none", "sum" or "concatenate".
+        batch: Images per forward pass.
+        device: Where to compute.
+        trust: Whether to import the user's own network (`module:function`).
+
+    Returns:
+        The embedder.
+
+    Raises:
+        RunError: If the folder has no trained model.
+
+    Example:
+        ```python
+        embeddings = embedder_of_run("runs/faces", flip="sum")(images)
+        ```
     """
     found = trained_by_run(folder, trust=trust)
     prepare = found.transform.prepare
@@ -97,9 +145,27 @@ def embedder_of_weights(
     device: str = "cpu",
     **settings: Any,
 ) -> Embedder:
-    """The embedder in a weight file of the registered network `name` with these settings; images are RGB.
+    """An embedder from a weight file; images are RGB.
 
-    `mean` and `std` are per channel on the 0..1 scale; the default is InsightFace's, (x / 255 - 0.5) / 0.5.
+    Args:
+        weights: The weight file.
+        name: Name of the registered network.
+        shape: Shape of one image, channels first.
+        mean: Mean per channel on the 0..1 scale; the default is InsightFace's (x / 255 - 0.5) / 0.5.
+        std: Standard deviation per channel on the 0..1 scale.
+        fit: What to do with images of another size: "refuse", "crop" or "resize".
+        flip: How to add the embedding of the mirrored image: "none", "sum" or "concatenate".
+        batch: Images per forward pass.
+        device: Where to compute.
+        **settings: Settings of the network.
+
+    Returns:
+        The embedder.
+
+    Example:
+        ```python
+        embedder = embedder_of_weights("mobilefacenet.pt", "mobilefacenet")
+        ```
     """
     module = build(name, shape, 1, seed=0, **settings)
     load_weights(module, weights)
@@ -108,7 +174,7 @@ def embedder_of_weights(
 
 
 def _untrained(section: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The network of a run, with weights that wait to be replaced."""
+    """The network of a run, before its trained weights are loaded."""
     common = ("name", "head", "projection", "weights", "weights_digest")
     own = {key: value for key, value in section.items() if key not in common}
     module = build(section["name"], shape, classes, seed=0, head=section.get("head"), **own)

@@ -1,4 +1,4 @@
-"""PackedTree trees as files with checksums, and the files of clients: one for each, a thousand clients to a folder."""
+"""Packed trees as files with checksums; one file per client, a thousand clients per folder."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from fedra.writing import write_atomically
 CLIENTS_PER_FOLDER = 1000
 
 FEW = 16
-"""Files up to which each is asked for alone; of more, the whole machine's are quicker."""
+"""Up to this many files are synced one by one; for more, `os.sync` is faster."""
 
 
-class Damaged(RunError):
-    """A file that is not there, or not what was written."""
+class DamagedFile(RunError):
+    """A file is missing, or its content has changed."""
 
 
 class File(NamedTuple):
-    """A client's file: the round after which it was remembered, and the first half of the file's SHA-256."""
+    """A client's file: the round after which it was written, and the first half of its SHA-256."""
 
     round: int
     digest: str
 
 
 def write_packed(path: Path, packed: PackedTree, lasting: bool = True) -> str:
-    """Write a file that appears whole or not at all, and return its checksum."""
+    """Write a file atomically and return its checksum."""
     data = encode(packed)
     write_atomically(path, data, lasting)
     return _digest(data)
 
 
 def read_packed(path: Path, digest: str) -> PackedTree:
-    """What was written, if the file is still that."""
+    """Read a file; raises DamagedFile if its checksum differs."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise Damaged(f"the file '{path}' cannot be read ({error.strerror})") from None
+        raise DamagedFile(f"the file '{path}' cannot be read ({error.strerror})") from None
     if _digest(data) != digest:
-        raise Damaged(f"the file '{path}' is damaged (its checksum differs)")
+        raise DamagedFile(f"the file '{path}' is damaged (its checksum differs)")
     try:
         return decode(data)
     except (safetensors.SafetensorError, KeyError) as error:
-        raise Damaged(f"the file '{path}' is damaged ({error})") from None
+        raise DamagedFile(f"the file '{path}' is damaged ({error})") from None
 
 
 def _digest(data: bytes) -> str:
@@ -57,14 +57,14 @@ def _digest(data: bytes) -> str:
 
 
 class ClientFiles:
-    """The clients' files in one folder. A newer memory gets a name of its own, so that the older file stays whole.
+    """The clients' files in one folder. Newer state gets a new file name, so the older file stays intact.
 
-    A file is sure to outlast a power cut after `sync`, which a checkpoint calls once for all its files.
+    Files survive a power failure after `sync`, which a checkpoint calls once for all its files.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._unsure: set[Path] = set()
+        self._unsynced: set[Path] = set()
 
     def path(self, client: int, round: int) -> Path:
         return self.folder / f"{client // CLIENTS_PER_FOLDER:04d}" / f"{client:07d}-{round:06d}.safetensors"
@@ -73,7 +73,7 @@ class ClientFiles:
         path = self.path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = File(round, write_packed(path, packed, lasting=False))
-        self._unsure.add(path)
+        self._unsynced.add(path)
         return file
 
     def read(self, client: int, file: File) -> PackedTree:
@@ -82,14 +82,14 @@ class ClientFiles:
     def remove(self, client: int, file: File) -> None:
         path = self.path(client, file.round)
         path.unlink(missing_ok=True)
-        self._unsure.discard(path)
+        self._unsynced.discard(path)
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk."""
-        if len(self._unsure) > FEW and sys.platform == "linux":  # elsewhere `os.sync` does not wait
+        """Wait until all written files are on disk."""
+        if len(self._unsynced) > FEW and sys.platform == "linux":  # elsewhere `os.sync` does not wait
             os.sync()
         else:
-            for path in self._unsure:
+            for path in self._unsynced:
                 with open(path, "rb+") as file:
                     os.fsync(file.fileno())
-        self._unsure.clear()
+        self._unsynced.clear()

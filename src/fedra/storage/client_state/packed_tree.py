@@ -1,4 +1,4 @@
-"""A tree of tensors as it is kept: flat, on the host, perhaps in half precision; and as bytes."""
+"""The stored form of a tree of tensors: flat, on the CPU, optionally in half precision; and its encoding as bytes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NARROW: dict[StoredPrecision, torch.dtype | None] = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-"""What wider numbers are rounded to; None leaves them as the model has them."""
+"""The type that wider numbers are rounded to; None keeps the model's type."""
 
 WIDE = {"float32": torch.float32, "float64": torch.float64}
-"""What a rounded number may have been, by the name that a file has for it."""
+"""Original types of rounded numbers, by their name in a file."""
 
 
 @dataclass(frozen=True)
 class PackedTree:
-    """Tensors by their paths, in the tree's order; `wide` is the type of those that were rounded."""
+    """Tensors by path, in the tree's order; `wide` holds the original types of rounded tensors."""
 
     values: Params
     wide: Mapping[str, torch.dtype] = field(default_factory=dict)
@@ -38,51 +38,51 @@ class PackedTree:
         return sum(value.nbytes for value in self.values.values())
 
     def tree(self) -> Tree:
-        """The tree again; rounded numbers have their old type and not their old value."""
+        """The tree; rounded numbers get their original type back."""
         return tree.unflatten({path: value.to(self.wide.get(path, value.dtype)) for path, value in self.values.items()})
 
 
 def pack(values: Tree, precision: StoredPrecision = "float32") -> PackedTree:
-    """The tree, with its vectors and matrices of wider floating-point numbers rounded to `precision`.
+    """Pack a tree, rounding wider floating-point tensors to `precision`.
 
-    Single numbers stay as they are: a counter in half precision would soon stand still.
+    Scalars are not rounded: a counter in half precision would soon stop increasing.
     """
     narrow = NARROW[precision]
-    kept: Params = {}
+    packed: Params = {}
     wide: dict[str, torch.dtype] = {}
-    places: set[int] = set()
+    addresses: set[int] = set()
     for path, given in tree.flatten(values).items():
         value = given.detach().cpu()
         if narrow is not None and value.is_floating_point() and value.dim() and value.itemsize > narrow.itemsize:
             wide[path] = value.dtype
-            value = _rounded(path, value, narrow)
-        kept[path] = _alone(value, places)
-    return PackedTree(kept, wide)
+            value = _round(path, value, narrow)
+        packed[path] = _own_storage(value, addresses)
+    return PackedTree(packed, wide)
 
 
-def _rounded(path: str, value: Tensor, narrow: torch.dtype) -> Tensor:
+def _round(path: str, value: Tensor, narrow: torch.dtype) -> Tensor:
     rounded = value.to(narrow)
     if narrow is torch.float16 and bool(rounded.isinf().any()):
         raise RunFailed(
-            f"what a client remembers ('{path}') is beyond {torch.finfo(narrow).max:.0f}, the largest number of "
-            "float16: set memory.precision = 'bfloat16'"
+            f"client state must be at most {torch.finfo(narrow).max:.0f} in magnitude (float16), got more in '{path}': "
+            "set memory.precision = 'bfloat16'"
         )
     return rounded
 
 
-def _alone(value: Tensor, places: set[int]) -> Tensor:
-    """The tensor without others in its storage: a view would keep all of it, and no file holds one storage twice."""
-    place = value.data_ptr()
-    if value.untyped_storage().nbytes() > value.nbytes or place in places:
+def _own_storage(value: Tensor, addresses: set[int]) -> Tensor:
+    """Copy views, which would keep the whole storage alive, and shared storage, which safetensors rejects."""
+    address = value.data_ptr()
+    if value.untyped_storage().nbytes() > value.nbytes or address in addresses:
         return value.clone()
     if value.numel():
-        places.add(place)
+        addresses.add(address)
     return value
 
 
 def encode(packed: PackedTree) -> bytes:
-    """Safetensors. It orders names in its own way, but a norm's last bit depends on the order of its sum: entries are
-    numbered, and a rounded one has its old type behind the number.
+    """Encode as safetensors. Entries are numbered, because safetensors reorders names and the rounding of a norm
+    depends on their order; the number of a rounded entry is followed by its original type.
     """
     named = {_name(number, path, packed): value for number, (path, value) in enumerate(packed.values.items())}
     return safetensors.torch.save({name: value.contiguous() for name, value in named.items()})
