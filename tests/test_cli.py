@@ -55,15 +55,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 CONFIG_MISTAKES = {
-    "roundz=3": "has no key 'roundz': did you mean 'rounds'?",
-    "local.epoch=1": "has no key 'local.epoch': did you mean 'epochs'?",
-    "local.epochs=many": "cannot use local.epochs = 'many'",
-    "rounds=0": "cannot use rounds = 0: input should be greater than or equal to 1",
-    "local.lr=-0.1": "cannot use local.lr = -0.1: input should be greater than 0",
-    "local.lr=nan": "cannot use local.lr = nan",
-    "local=5": "cannot use local = 5",
-    "rounds": "the override 'rounds' is not of the form key.sub=value",
-    "=3": "the override '=3' is not of the form key.sub=value",
+    "roundz=3": "unknown key 'roundz' in c.toml: did you mean 'rounds'?",
+    "local.epoch=1": "unknown key 'local.epoch' in c.toml: did you mean 'epochs'?",
+    "local.epochs=many": "local.epochs must be a valid integer, got 'many' in c.toml",
+    "rounds=0": "rounds must be at least 1, got 0 in c.toml",
+    "local.lr=-0.1": "local.lr must be greater than 0, got -0.1",
+    "local.lr=nan": "local.lr must be greater than 0, got nan",
+    "local=5": "local must be a table, got 5",
+    "rounds": "an override must have the form key.sub=value, such as local.epochs=5, got 'rounds'",
+    "=3": "an override must have the form key.sub=value, such as local.epochs=5, got '=3'",
     "data.name=digitz": "there is no dataset 'digitz': did you mean 'digits'?",
     "data.color=true": "the dataset 'synthetic' has no field 'color'",
     "data.classes=1": "the dataset 'synthetic' cannot use classes = 1",
@@ -87,9 +87,9 @@ CONFIG_MISTAKES = {
     "algorithm.name=fedproxx": "there is no algorithm 'fedproxx': did you mean 'fedprox'?",
     "algorithm={name='fedprox', nu=1}": "the algorithm 'fedprox' has no field 'nu'",
     "algorithm={name='fedprox', mu='strong'}": "the algorithm 'fedprox' cannot use mu = 'strong'",
-    "algorithm={name='fedsol', proximal={name='server-adam'}}": "'server-adam' is no Term and cannot be the field",
+    "algorithm={name='fedsol', proximal={name='server-adam'}}": "'proximal' must be a Term, got 'server-adam'",
     "algorithm={name='fedsol', proximal='proximall'}": "there is no part 'proximall': did you mean 'proximal'?",
-    "algorithm={name='fedsol', proximal={mu=1}}": "proximal: a part is given by its name",
+    "algorithm={name='fedsol', proximal={mu=1}}": "proximal must have a name, such as { name = 'proximal', mu = 0.1",
     "algorithm={name='fedsol', proximal={name='proximal', nu=1}}": "the part 'proximal' has no field 'nu'",
     "algorithm={name='fedsol', scope='head', proximal='model-contrast'}": "would be exactly no perturbation",
     "algorithm={name='fedsol', scope='tail'}": "the algorithm 'fedsol' cannot use scope = 'tail'",
@@ -97,7 +97,7 @@ CONFIG_MISTAKES = {
     "algorithm.name=nowhere:mine": "the algorithm 'nowhere:mine' cannot be imported",
     "algorithm.name=:mine": "the algorithm ':mine' cannot be imported",
     "algorithm.name=os:sep": "the algorithm 'os:sep' must be a function, got a str",
-    "algorithm.name=os:getcwd": "returned a str: it must return a fedra Algorithm",
+    "algorithm.name=os:getcwd": "must return a fedra Algorithm, got a str",
 }
 
 
@@ -119,7 +119,7 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
     ("words", "told"),
     [
         (["run", "broken.toml"], "broken.toml is not valid TOML: invalid value (at line 1"),
-        (["run", "nowhere.toml"], "there is no configuration file 'nowhere.toml'"),
+        (["run", "nowhere.toml"], "the configuration file 'nowhere.toml' does not exist"),
         (["run", "."], "the configuration file '.' cannot be read"),
         (["run", "binary.toml"], "the configuration file 'binary.toml' cannot be read"),
         (["run"], "give either a CONFIG to run or --resume DIR"),
@@ -233,6 +233,14 @@ def test_lists(capsys: pytest.CaptureFixture[str], kind: str, names: tuple[str, 
     for name in names:
         assert re.search(rf"│ {name}\s", shown), name
     assert all(about.strip() for about in listing(kind).columns[2].cells)
+
+
+def test_the_centralized_runner_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`mode = "centralized"` selects it, and `runner.name` must not."""
+    code, shown, _ = call(capsys, "list", "runners")
+    assert code == 0
+    assert "sequential" in shown
+    assert "centralized" not in shown
 
 
 def test_split_draws_and_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,10 @@ def test_margins(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["arkface"], "there is no loss 'arkface': did you mean 'arcface'?"),
         (["arcface:marg=1"], "the loss 'arcface' has no field 'marg': did you mean 'margin'?"),
-        (["arcface:margin"], "'margin' in 'arcface:margin' is not of the form field=value"),
+        (
+            ["arcface:margin"],
+            "such as arcface:margin=0.4, got 'margin' in 'arcface:margin'",
+        ),
         (["arcface:margin=wide"], "the loss 'arcface' cannot use margin = 'wide'"),
         (["arcface:margin=-1"], "the loss 'arcface' cannot use margin = -1"),
         (["arcface", "--out", "m.doc"], "end its name with .svg or .png"),
