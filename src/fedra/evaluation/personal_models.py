@@ -209,8 +209,8 @@ def refuse_untestable(job: Job) -> None:
         if not (MAX_TEST_EXAMPLES * counts[tested] // len(targets)).any():
             raise DataError(
                 f"client {client} must have a class of the test set with at least 1/{MAX_TEST_EXAMPLES} of its "
-                f"examples, but each of the {int(tested.sum())} classes that they share is rarer, so its test set would "
-                "be empty: use more clients, or an algorithm without personal models"
+                f"examples, but each of the {int(tested.sum())} classes that they share is rarer, so its test set "
+                "would be empty: use more clients, or an algorithm without personal models"
             )
 
 
