@@ -75,8 +75,8 @@ CONFIG_MISTAKES = {
     "partition.beta=1": "the partition 'quantity' has no field 'beta'",
     "partition.alpha=0": "the partition 'quantity' cannot use alpha = 0",
     "partition={name='dirichlet', alpha=-1}": "the partition 'dirichlet' cannot use alpha = -1",
-    "partition={name='iid', clients=91}": "cannot fill 91 clients from 90 examples",
-    "partition={name='natural', clients=0}": "has no groups",
+    "partition={name='iid', clients=91}": "at most 90 (the number of examples) for the partition 'iid', got 91",
+    "partition={name='natural', clients=0}": "must have a data set with groups, got one without",
     "runner.name=procesess": "there is no runner 'procesess': did you mean 'processes'?",
     "runner.thread=1": "the runner 'sequential' has no field 'thread': did you mean 'threads'?",
     "runner.threads=0": "the runner 'sequential' cannot use threads = 0",
@@ -129,7 +129,7 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
         (["compare", "nowhere"], "'nowhere' holds no run"),
         (["list", "modles"], "there is nothing to list under 'modles': did you mean 'models'?"),
-        (["split", "c.toml", "--out", "split.doc"], "end its name with .png or .svg"),
+        (["split", "c.toml", "--out", "split.doc"], "must end with .png or .svg, got"),
         (["sweep", "c.toml", "local.lr"], "'local.lr' is not of the form key=a,b,c"),
         (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': say how many seeds with --seeds"),
     ],
@@ -142,8 +142,8 @@ def test_missing_and_truncated_data(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setenv("FEDRA_OFFLINE", "1")
     monkeypatch.setenv("FEDRA_DATA", "data")
     told = mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
-    assert "train-images-idx3-ubyte.gz is not in" in told
-    assert "downloading is off" in told
+    assert "train-images-idx3-ubyte.gz must be in" in told
+    assert "downloads are disabled" in told
     Path("data/mnist").mkdir(parents=True)
     for name, shape in (("train-images-idx3", (4, 28, 28)), ("train-labels-idx1", (4,))):
         for kind in (name, name.replace("train", "t10k")):
@@ -151,7 +151,7 @@ def test_missing_and_truncated_data(capsys: pytest.CaptureFixture[str], monkeypa
             content = header + bytes(int(np.prod(shape)) - (kind == "train-images-idx3"))
             Path(f"data/mnist/{kind}-ubyte.gz").write_bytes(gzip.compress(content))
     told = mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
-    assert "train-images-idx3-ubyte.gz promises 3136 values and holds 3135" in told
+    assert "train-images-idx3-ubyte.gz must contain 3136 values, got 3135" in told
     Path("data/mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(content)[:-9])
     assert "damaged gzip" in mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
 
