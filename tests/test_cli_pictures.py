@@ -112,7 +112,7 @@ def test_tsne_of_runs_and_files_side_by_side(capsys: pytest.CaptureFixture[str],
         (["plot", "angles", "."], "'.' holds no run", 2),
         (["plot", "angles", "{run}", "--out", "x.doc"], "end its name with .svg or .png", 2),
         (["plot", "tsne", "{run}"], "t-SNE with perplexity 30 needs 91 examples or more, not 40", 2),
-        (["compare", "{run}", "--reach", "85"], "the accuracy 85 is no share of one: write 0.85 for 85 %", 2),
+        (["compare", "{run}", "--reach", "85"], "above 0 and at most 1, got 85: write 0.85 for 85 %", 2),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], run: str, words: list[str], told: str, code: int) -> None:

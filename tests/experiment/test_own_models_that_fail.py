@@ -149,8 +149,8 @@ def test_when_all_own_models_diverge_the_run_still_finishes(algorithm: dict[str,
     assert summary["diverged_clients"] == 4
     assert summary["personalized_accuracy"] is summary["personalized_accuracy_worst_decile"] is None
     assert summary["global_on_clients_accuracy"] > 0
-    assert "clients' own models: none is finite" in told
-    assert "the own models of 4 of 4 clients diverged and are left out of the means (client 0, 1, 2, 3)" in told
+    assert "personal models: none is finite" in told
+    assert "the personal models of 4 of 4 clients diverged and are excluded from the means (client 0, 1, 2, 3)" in told
     for line in tiny.lines(tmp_path / "run" / "personalized.jsonl"):
         assert line["diverged"] is True
         assert line["accuracy"] is None
@@ -173,7 +173,7 @@ def test_one_diverged_client_is_left_out_of_the_means(tmp_path: Path, monkeypatc
     own = [line["accuracy_after_1"] for line in lines if line["client"] != 2]
     assert summary["personalized_accuracy_after_1"] == pytest.approx(sum(own) / 3)
     assert summary["diverged_clients"] == 1
-    assert "of 1 of 4 clients diverged and are left out of the means (client 2)" in told
+    assert "of 1 of 4 clients diverged and are excluded from the means (client 2)" in told
 
 
 def test_sound_models_are_not_mentioned(tmp_path: Path) -> None:

@@ -16,4 +16,5 @@ class Curves(Callback):
             from fedra.reports.comparison import draw_curves  # matplotlib is slow to import and only needed here
 
             claim(run.folder, "curves.svg")
-            draw_curves({run.title: run.metrics}, run.folder / "curves.svg")
+            validated = [run.title] if run.config["evaluation"]["validation"] else []
+            draw_curves({run.title: run.metrics}, run.folder / "curves.svg", validated)

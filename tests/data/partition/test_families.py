@@ -151,7 +151,7 @@ def test_identities_with_too_few_images_cannot_be_shared() -> None:
 
 
 def test_identity_refuses_more_clients_than_people() -> None:
-    with pytest.raises(ConfigError, match="at most 5 \\(the number of identities\\) .* got 10"):
+    with pytest.raises(ConfigError, match=r"at most 5 \(the number of identities\) .* got 10"):
         split("identity", np.arange(50) % 5, 10, 0)
 
 
@@ -186,7 +186,7 @@ def test_natural_needs_groups() -> None:
 
 
 def test_natural_cannot_make_up_groups() -> None:
-    with pytest.raises(ConfigError, match="at most 2 \\(the number of groups\\) .* got 5"):
+    with pytest.raises(ConfigError, match=r"at most 2 \(the number of groups\) .* got 5"):
         split("natural", np.zeros(6, int), 5, 0, np.arange(6) % 2)
 
 
