@@ -245,7 +245,7 @@ MISTAKES = {
     "model.widht=3": "the model 'mine_of_a_test:net' has no field 'widht': did you mean 'width'?",
     "model.width=wide": "the model 'mine_of_a_test:net' cannot use width = 'wide'",
     "data.spread=[1]": "the dataset 'mine_of_a_test:data' cannot use spread",
-    "data.name=mine_of_a_test:text": "the dataset 'mine_of_a_test:text' returned a str: return a fedra.data.Dataset",
+    "data.name=mine_of_a_test:text": "the dataset 'mine_of_a_test:text' must return a fedra.data.Dataset, .* got a str",
     "algorithm.name=mine_of_a_test:text": "must return a fedra Algorithm, got a str",
 }
 

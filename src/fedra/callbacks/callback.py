@@ -25,9 +25,6 @@ class RoundReport:
         clients: The lines of clients.jsonl of the round's clients.
         examples: Number of training examples processed in the round.
 
-    Returns:
-        A report; fedra creates it, and callbacks read it.
-
     Example:
         ```python
         class PrintLoss(Callback):
@@ -58,9 +55,6 @@ class RunContext:
 
     Attributes:
         stop_reason: Why the run stops early, or None.
-
-    Returns:
-        A context; fedra creates it, and callbacks read it.
 
     Example:
         ```python
@@ -107,9 +101,6 @@ class Callback:
     Callbacks run in the order in which they are passed. A round may be evaluated while the next one trains, so
     `on_round_end` may be called after `on_round_start` of the next round. If a hook raises, the run ends with an error
     that names the callback, and everything up to the last finished round is saved.
-
-    Returns:
-        A callback to pass to `fedra.run`, `fedra.resume`, `fedra.simulate` or `Experiment.run`.
 
     Example:
         >>> class Print(Callback):

@@ -20,9 +20,6 @@ class CSVLog(Callback):
     Args:
         path: The file. Defaults to metrics.csv in the run's folder.
 
-    Returns:
-        A callback.
-
     Example:
         >>> fedra.run("c.toml", out="runs/a", callbacks=[CSVLog()])
     """

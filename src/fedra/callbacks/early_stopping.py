@@ -21,9 +21,6 @@ class EarlyStopping(Callback):
         min_delta: Minimum change that counts as an improvement.
         mode: "max" or "min". Defaults to "min" for "loss", "train_loss" and "log_loss", otherwise "max".
 
-    Returns:
-        A callback.
-
     Example:
         >>> fedra.simulate(algorithm, net, clients, test, rounds=100, callbacks=[EarlyStopping(patience=5)])
     """

@@ -16,9 +16,6 @@ class TensorBoard(Callback):
     Args:
         folder: Folder of the event files. Defaults to `tensorboard` in the run's folder.
 
-    Returns:
-        A callback.
-
     Example:
         >>> fedra.run("c.toml", out="runs/a", callbacks=[TensorBoard()])
     """

@@ -73,13 +73,13 @@ def _to_part(field: Field, value: Any) -> Any:
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if inspect.isclass(kind)]
     if any(issubclass(kind, AngularLoss) for kind in kinds) and isinstance(value, str | Mapping):
         return _build_loss(value, field.name)
-    wanted = [kind for kind in kinds if issubclass(kind, Part)]
-    if not wanted or not isinstance(value, str | Mapping):
+    part_types = [kind for kind in kinds if issubclass(kind, Part)]
+    if not part_types or not isinstance(value, str | Mapping):
         return value
     part = _build_part(value, field.name)
-    if not isinstance(part, tuple(wanted)):
+    if not isinstance(part, tuple(part_types)):
         name = _read_name(value, field.name)
-        raise ConfigError(f"the field '{field.name}' must be a {wanted[0].__name__}, got '{name}'")
+        raise ConfigError(f"the field '{field.name}' must be a {part_types[0].__name__}, got '{name}'")
     return part
 
 

@@ -48,8 +48,8 @@ def apply_changes(table: dict[str, Any], changes: Iterable[Change]) -> None:
     for section, before in old.items():
         after = table.get(section)
         if isinstance(after, dict) and after.get("name") != before.get("name") and (section, "name") in changed:
-            kept = {key for key in before if (section, key) in changed or _has_field(section, after["name"], key)}
-            table[section] = {key: value for key, value in after.items() if key in kept or key not in before}
+            valid = {key for key in before if (section, key) in changed or _has_field(section, after["name"], key)}
+            table[section] = {key: value for key, value in after.items() if key in valid or key not in before}
 
 
 def _spell_out_names(table: dict[str, Any]) -> None:

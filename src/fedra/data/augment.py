@@ -120,9 +120,6 @@ class Transform:
         std: Value to divide by per channel after that.
         augment: Random operations on training batches, in order.
 
-    Returns:
-        A transform with the methods `prepare(inputs)` and `batch(inputs, generator)`.
-
     Example:
         >>> import torch
         >>> Transform((0.5,), (0.5,)).prepare(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)).max()

@@ -15,9 +15,6 @@ class Split:
         inputs: uint8 (N, C, H, W) for images, or float (N, ...).
         targets: Class index of each example, int64 (N,).
 
-    Returns:
-        A split; `len(split)` is the number of examples.
-
     Example:
         >>> import torch
         >>> len(Split(torch.zeros(5, 3), torch.zeros(5, dtype=torch.int64)))
@@ -40,9 +37,6 @@ class Pairs:
         second: Row of each pair's second image, int64 (P,).
         same: Whether both images show the same person, bool (P,).
         folds: Fold of each pair, int64 (P,) in ascending order. The threshold of a fold is chosen on the other folds.
-
-    Returns:
-        The pairs; `len(pairs)` is their number.
 
     Example:
         >>> import torch
@@ -76,9 +70,6 @@ class Dataset:
         notes: Notes on the data for reports.
         pairs: Pairs of test examples for verification.
         group_names: Names of the groups, if known.
-
-    Returns:
-        A data set for `fedra.simulate`, `transform_for` and the evaluation functions.
 
     Example:
         >>> import torch

@@ -160,13 +160,13 @@ def _decode_all(
 
 def _allocate(count: int, image: Bytes) -> Bytes:
     """Allocate an array for `count` images, or raise if it does not fit into memory."""
-    wanted = count * image.nbytes
+    needed = count * image.nbytes
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if wanted > there:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > memory:
             raise DataError(
-                f"images must fit into memory ({there / 1e9:.1f} GB), got {count} images of {_size(image)}, which take "
-                f"{wanted / 1e9:.1f} GB: set a smaller `size`, or use fewer images"
+                f"images must fit into memory ({memory / 1e9:.1f} GB), got {count} images of {_size(image)}, which "
+                f"take {needed / 1e9:.1f} GB: set a smaller `size`, or use fewer images"
             )
     return np.zeros((count, *image.shape), np.uint8)
 

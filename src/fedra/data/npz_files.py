@@ -83,8 +83,8 @@ def _header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], np.dtype[An
     return shape, dtype
 
 
-def _check_memory(wanted: int, where: str) -> None:
+def _check_memory(needed: int, where: str) -> None:
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if wanted > there:
-            raise DataError(f"{where} must fit into memory ({there / 1e9:.1f} GB), but it takes {wanted / 1e9:.1f} GB")
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > memory:
+            raise DataError(f"{where} must fit into memory ({memory / 1e9:.1f} GB), but it takes {needed / 1e9:.1f} GB")

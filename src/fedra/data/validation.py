@@ -36,8 +36,8 @@ def hold_out(
     if isinstance(clients, PooledClients):
         return _hold_out_of_pool(clients, split)
     own, held_out = [], []
-    for examples, (kept, held) in zip(clients.examples, split, strict=True):
-        own.append(Examples(examples.inputs[kept], examples.targets[kept], examples.transform))
+    for examples, (remaining, held) in zip(clients.examples, split, strict=True):
+        own.append(Examples(examples.inputs[remaining], examples.targets[remaining], examples.transform))
         held_out.append(Examples(examples.inputs[held], examples.targets[held], examples.transform))
     return OwnClients(own), _joined([one for one in held_out if len(one)])
 
@@ -53,10 +53,10 @@ def _joined(parts: Sequence[Examples]) -> Examples:
 
 def _hold_out_of_pool(clients: PooledClients, split: list[tuple[Tensor, Tensor]]) -> tuple[PooledClients, Examples]:
     pairs = list(zip(clients.rows, split, strict=True))
-    kept = [rows[left].numpy() for rows, (left, _) in pairs]
+    remaining = [rows[left].numpy() for rows, (left, _) in pairs]
     held = torch.cat([rows[out] for rows, (_, out) in pairs])
     pool = clients.pool
-    return PooledClients(pool, Rows(kept)), Examples(pool.inputs[held], pool.targets[held], pool.transform)
+    return PooledClients(pool, Rows(remaining)), Examples(pool.inputs[held], pool.targets[held], pool.transform)
 
 
 def held_out_rows(labels: Tensor, share: float, seed: int, client: int) -> tuple[Tensor, Tensor]:

@@ -85,18 +85,18 @@ def classification_result(
         name: share for name, share in zip(classes, counts.class_accuracy.tolist(), strict=True) if share == share
     }
     mean = sum(by_class.values()) / len(by_class)
-    figures: dict[str, Any] = {"images": len(targets), "accuracy": counts.accuracy, "class_mean": mean}
-    figures |= {"loss": counts.mean_loss, "class_accuracy": by_class, "classes": list(classes), **found}
+    record: dict[str, Any] = {"images": len(targets), "accuracy": counts.accuracy, "class_mean": mean}
+    record |= {"loss": counts.mean_loss, "class_accuracy": by_class, "classes": list(classes), **found}
     table = {"images": f"{len(targets):,}", "accuracy": f"{counts.accuracy:.2%}", "balanced accuracy": f"{mean:.2%}"}
     table |= {one.name.replace("-", " "): one.text(found[one.key]) for one in others if one.single and one.key in found}
     table["loss"] = f"{counts.mean_loss:.4f}"
     if counts.only_answer is not None:
-        figures["only_class"] = classes[counts.only_answer]
+        record["only_class"] = classes[counts.only_answer]
         tell(console, predicts_one_class(str(classes[counts.only_answer])))
     pictures: dict[str, Draw] = {}
     if found.get("confusion") is not None:
         pictures["confusion.svg"] = lambda path: draw_confusion(found["confusion"], classes, path)
-    return ProtocolResult(figures, table, pictures)
+    return ProtocolResult(record, table, pictures)
 
 
 def predicts_one_class(name: str) -> str:

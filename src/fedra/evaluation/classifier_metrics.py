@@ -31,9 +31,6 @@ class Metric:
         single: Whether the value is one number. Other values (per class, confusion matrix) are only stored in the
             summary.
 
-    Returns:
-        A metric that `fedra.evaluate`, `fedra.run` and `fedra.simulate` take alongside the built-in names.
-
     Example:
         ```python
         cost = Metric("cost", lambda targets, p: float((p[targets == 1, 0] > 0.5).mean()), higher=False)

@@ -26,17 +26,17 @@ MetricLike = str | Metric | Callable[..., Any]
 MetricChoice = Mapping[str, "Metric | Callable[..., Any]"] | Iterable[MetricLike]
 
 
-def choose_metrics(wanted: MetricChoice) -> tuple[Metric, ...]:
+def choose_metrics(chosen: MetricChoice) -> tuple[Metric, ...]:
     """Return the metrics of a list of names, functions and `Metric`s, or of a mapping from names to functions.
 
     Accuracy is always included, because every evaluation computes it.
     """
-    if isinstance(wanted, str):
+    if isinstance(chosen, str):
         raise ConfigError(
-            f"metrics must be a list of names or functions, got the string '{wanted}': write ['{wanted}']"
+            f"metrics must be a list of names or functions, got the string '{chosen}': write ['{chosen}']"
         )
     found = {"accuracy": METRICS["accuracy"]}
-    named = wanted.items() if isinstance(wanted, Mapping) else ((None, one) for one in wanted)
+    named = chosen.items() if isinstance(chosen, Mapping) else ((None, one) for one in chosen)
     for name, one in named:
         metric = _metric(name, one)
         if found.get(metric.name, metric) != metric:
@@ -58,12 +58,12 @@ def _metric(name: str | None, given: MetricLike) -> Metric:
     return own
 
 
-def split_metrics(wanted: MetricChoice) -> tuple[list[str], MetricChoice]:
+def split_metrics(chosen: MetricChoice) -> tuple[list[str], MetricChoice]:
     """Split metrics into names, which a configuration can record, and functions, which it cannot."""
-    choose_metrics(wanted)
-    if isinstance(wanted, Mapping):
-        return [], wanted
-    given = list(wanted)
+    choose_metrics(chosen)
+    if isinstance(chosen, Mapping):
+        return [], chosen
+    given = list(chosen)
     return [one for one in given if isinstance(one, str)], [one for one in given if not isinstance(one, str)]
 
 

@@ -19,9 +19,6 @@ class ProtocolResult:
         table: Rows of the printed table: label and formatted value.
         pictures: Functions that draw a plot to a path, by file name.
 
-    Returns:
-        A result, as in `ModelEvaluation.outcomes`.
-
     Example:
         ```python
         result = fedra.evaluate("runs/a").outcomes["classification"]
@@ -51,9 +48,6 @@ class ModelEvaluation:
         data: Name of the data set as printed.
         outcomes: Result of each protocol.
         source: Where the data set is stored.
-
-    Returns:
-        An evaluation, as `fedra.evaluate` returns it.
 
     Example:
         ```python

@@ -129,9 +129,6 @@ class Comparison:
             accuracy in `reach` the first round that reached it.
         table: The rows as a table for a `rich` console.
 
-    Returns:
-        A comparison, as `fedra.compare` returns it; `print` shows its table.
-
     Example:
         >>> fedra.compare(["runs/fedavg", "runs/fedprox"], out="both.svg").rows
     """

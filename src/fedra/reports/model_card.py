@@ -137,13 +137,13 @@ def _limits(about: Mapping[str, Any]) -> str:
 
 def _call(about: Mapping[str, Any], file: str) -> str:
     shape = about["input_shape"]
-    wanted = f"(N, {shape[1]}, {shape[2]}, {shape[0]})" if len(shape) == 3 else f"(N, {', '.join(map(str, shape))})"
+    layout = f"(N, {shape[1]}, {shape[2]}, {shape[0]})" if len(shape) == 3 else f"(N, {', '.join(map(str, shape))})"
     return f"""```python
 import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession("{file}")
-{about["input"]} = np.zeros({wanted.replace("N", "2", 1)}, np.{about["input_type"]})  # your images, {wanted}
+{about["input"]} = np.zeros({layout.replace("N", "2", 1)}, np.{about["input_type"]})  # your images, {layout}
 embedding = session.run(["embedding"], {{"{about["input"]}": {about["input"]}}})[0]
 cosines = embedding @ embedding.T{"" if about["unit_length"] else "  # after dividing by the norms"}
 ```"""

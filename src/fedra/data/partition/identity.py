@@ -53,15 +53,15 @@ def _share_identities(
         )
     owner = {person: client for client, own in enumerate(pieces) for person, _ in own}
     images = {person: rows for own in pieces for person, rows in own}
-    enough = sorted(person for person, rows in images.items() if len(rows) >= holders)
-    wanted = round(shared * len(images))
-    if wanted > len(enough):
+    eligible = sorted(person for person, rows in images.items() if len(rows) >= holders)
+    count = round(shared * len(images))
+    if count > len(eligible):
         raise ConfigError(
-            f"partition.shared must select at most {len(enough)} identities (those with at least {holders} images), "
-            f"got {wanted}: lower shared or holders"
+            f"partition.shared must select at most {len(eligible)} identities (those with at least {holders} images), "
+            f"got {count}: lower shared or holders"
         )
     assigned: list[list[tuple[int, Indices]]] = [[] for _ in pieces]
-    chosen = set(rng.permutation(enough)[:wanted].tolist())
+    chosen = set(rng.permutation(eligible)[:count].tolist())
     for person, rows in sorted(images.items()):
         first = owner[person]
         if person not in chosen:

@@ -192,17 +192,17 @@ def _find(root: Path, versions: tuple[Version, ...]) -> tuple[Version, Path]:
 
 def _members(archive: Path, version: Version) -> dict[str, bytes]:
     """Read the contents of the needed files by name, without unpacking the archive to disk."""
-    wanted = {f"{version.folder}/{name}": name for name in (*version.train, *version.test)}
+    members = {f"{version.folder}/{name}": name for name in (*version.train, *version.test)}
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r|*") as stream:
             for member in stream:
-                file = stream.extractfile(member) if member.name in wanted else None
+                file = stream.extractfile(member) if member.name in members else None
                 if file is not None:
-                    contents[wanted[member.name]] = file.read()
+                    contents[members[member.name]] = file.read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DataError(f"{archive} is damaged ({error}): delete it and download it again") from None
-    for path, name in wanted.items():
+    for path, name in members.items():
         if name not in contents:
             raise DataError(f"{archive} must contain {path}, got no such file: delete it and download it again")
     return contents
