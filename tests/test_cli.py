@@ -55,15 +55,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 CONFIG_MISTAKES = {
-    "roundz=3": "has no key 'roundz': did you mean 'rounds'?",
-    "local.epoch=1": "has no key 'local.epoch': did you mean 'epochs'?",
-    "local.epochs=many": "cannot use local.epochs = 'many'",
-    "rounds=0": "cannot use rounds = 0: input should be greater than or equal to 1",
-    "local.lr=-0.1": "cannot use local.lr = -0.1: input should be greater than 0",
-    "local.lr=nan": "cannot use local.lr = nan",
-    "local=5": "cannot use local = 5",
-    "rounds": "the override 'rounds' is not of the form key.sub=value",
-    "=3": "the override '=3' is not of the form key.sub=value",
+    "roundz=3": "unknown key 'roundz' in c.toml: did you mean 'rounds'?",
+    "local.epoch=1": "unknown key 'local.epoch' in c.toml: did you mean 'epochs'?",
+    "local.epochs=many": "local.epochs must be a valid integer, got 'many' in c.toml",
+    "rounds=0": "rounds must be at least 1, got 0 in c.toml",
+    "local.lr=-0.1": "local.lr must be greater than 0, got -0.1",
+    "local.lr=nan": "local.lr must be greater than 0, got nan",
+    "local=5": "local must be a table, got 5",
+    "rounds": "an override must have the form key.sub=value, such as local.epochs=5, got 'rounds'",
+    "=3": "an override must have the form key.sub=value, such as local.epochs=5, got '=3'",
     "data.name=digitz": "there is no dataset 'digitz': did you mean 'digits'?",
     "data.color=true": "the dataset 'synthetic' has no field 'color'",
     "data.classes=1": "the dataset 'synthetic' cannot use classes = 1",
@@ -75,8 +75,8 @@ CONFIG_MISTAKES = {
     "partition.beta=1": "the partition 'quantity' has no field 'beta'",
     "partition.alpha=0": "the partition 'quantity' cannot use alpha = 0",
     "partition={name='dirichlet', alpha=-1}": "the partition 'dirichlet' cannot use alpha = -1",
-    "partition={name='iid', clients=91}": "cannot fill 91 clients from 90 examples",
-    "partition={name='natural', clients=0}": "has no groups",
+    "partition={name='iid', clients=91}": "at most 90 (the number of examples) for the partition 'iid', got 91",
+    "partition={name='natural', clients=0}": "must have a data set with groups, got one without",
     "runner.name=procesess": "there is no runner 'procesess': did you mean 'processes'?",
     "runner.thread=1": "the runner 'sequential' has no field 'thread': did you mean 'threads'?",
     "runner.threads=0": "the runner 'sequential' cannot use threads = 0",
@@ -87,9 +87,9 @@ CONFIG_MISTAKES = {
     "algorithm.name=fedproxx": "there is no algorithm 'fedproxx': did you mean 'fedprox'?",
     "algorithm={name='fedprox', nu=1}": "the algorithm 'fedprox' has no field 'nu'",
     "algorithm={name='fedprox', mu='strong'}": "the algorithm 'fedprox' cannot use mu = 'strong'",
-    "algorithm={name='fedsol', proximal={name='server-adam'}}": "'server-adam' is no Term and cannot be the field",
+    "algorithm={name='fedsol', proximal={name='server-adam'}}": "'proximal' must be a Term, got 'server-adam'",
     "algorithm={name='fedsol', proximal='proximall'}": "there is no part 'proximall': did you mean 'proximal'?",
-    "algorithm={name='fedsol', proximal={mu=1}}": "proximal: a part is given by its name",
+    "algorithm={name='fedsol', proximal={mu=1}}": "proximal must have a name, such as { name = 'proximal', mu = 0.1",
     "algorithm={name='fedsol', proximal={name='proximal', nu=1}}": "the part 'proximal' has no field 'nu'",
     "algorithm={name='fedsol', scope='head', proximal='model-contrast'}": "scope must be 'all' or 'body'",
     "algorithm={name='fedsol', scope='tail'}": "the algorithm 'fedsol' cannot use scope = 'tail'",
@@ -97,7 +97,7 @@ CONFIG_MISTAKES = {
     "algorithm.name=nowhere:mine": "the algorithm 'nowhere:mine' cannot be imported",
     "algorithm.name=:mine": "the algorithm ':mine' cannot be imported",
     "algorithm.name=os:sep": "the algorithm 'os:sep' must be a function, got a str",
-    "algorithm.name=os:getcwd": "returned a str: it must return a fedra Algorithm",
+    "algorithm.name=os:getcwd": "must return a fedra Algorithm, got a str",
 }
 
 
@@ -119,7 +119,7 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
     ("words", "told"),
     [
         (["run", "broken.toml"], "broken.toml is not valid TOML: invalid value (at line 1"),
-        (["run", "nowhere.toml"], "there is no configuration file 'nowhere.toml'"),
+        (["run", "nowhere.toml"], "the configuration file 'nowhere.toml' does not exist"),
         (["run", "."], "the configuration file '.' cannot be read"),
         (["run", "binary.toml"], "the configuration file 'binary.toml' cannot be read"),
         (["run"], "give either a CONFIG to run or --resume DIR"),
@@ -129,7 +129,7 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
         (["compare", "nowhere"], "must contain a run, got 'nowhere'"),
         (["list", "modles"], "there is nothing to list under 'modles': did you mean 'models'?"),
-        (["split", "c.toml", "--out", "split.doc"], "end its name with .png or .svg"),
+        (["split", "c.toml", "--out", "split.doc"], "must end with .png or .svg, got"),
         (["sweep", "c.toml", "local.lr"], "'local.lr' is not of the form key=a,b,c"),
         (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': say how many seeds with --seeds"),
     ],
@@ -142,8 +142,8 @@ def test_missing_and_truncated_data(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setenv("FEDRA_OFFLINE", "1")
     monkeypatch.setenv("FEDRA_DATA", "data")
     told = mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
-    assert "train-images-idx3-ubyte.gz is not in" in told
-    assert "downloading is off" in told
+    assert "train-images-idx3-ubyte.gz must be in" in told
+    assert "downloads are disabled" in told
     Path("data/mnist").mkdir(parents=True)
     for name, shape in (("train-images-idx3", (4, 28, 28)), ("train-labels-idx1", (4,))):
         for kind in (name, name.replace("train", "t10k")):
@@ -151,7 +151,7 @@ def test_missing_and_truncated_data(capsys: pytest.CaptureFixture[str], monkeypa
             content = header + bytes(int(np.prod(shape)) - (kind == "train-images-idx3"))
             Path(f"data/mnist/{kind}-ubyte.gz").write_bytes(gzip.compress(content))
     told = mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
-    assert "train-images-idx3-ubyte.gz promises 3136 values and holds 3135" in told
+    assert "train-images-idx3-ubyte.gz must contain 3136 values, got 3135" in told
     Path("data/mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(content)[:-9])
     assert "damaged gzip" in mistake(capsys, "run", "c.toml", "data.name=mnist", "--out", "out", code=1)
 
@@ -233,6 +233,14 @@ def test_lists(capsys: pytest.CaptureFixture[str], kind: str, names: tuple[str, 
     for name in names:
         assert re.search(rf"│ {name}\s", shown), name
     assert all(about.strip() for about in listing(kind).columns[2].cells)
+
+
+def test_the_centralized_runner_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`mode = "centralized"` selects it, and `runner.name` must not."""
+    code, shown, _ = call(capsys, "list", "runners")
+    assert code == 0
+    assert "sequential" in shown
+    assert "centralized" not in shown
 
 
 def test_split_draws_and_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,10 @@ def test_margins(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["arkface"], "there is no loss 'arkface': did you mean 'arcface'?"),
         (["arcface:marg=1"], "the loss 'arcface' has no field 'marg': did you mean 'margin'?"),
-        (["arcface:margin"], "'margin' in 'arcface:margin' is not of the form field=value"),
+        (
+            ["arcface:margin"],
+            "such as arcface:margin=0.4, got 'margin' in 'arcface:margin'",
+        ),
         (["arcface:margin=wide"], "the loss 'arcface' cannot use margin = 'wide'"),
         (["arcface:margin=-1"], "the loss 'arcface' cannot use margin = -1"),
         (["arcface", "--out", "m.doc"], "end its name with .svg or .png"),
@@ -109,7 +112,7 @@ def test_tsne_of_runs_and_files_side_by_side(capsys: pytest.CaptureFixture[str],
         (["plot", "angles", "."], "must contain a run, got '.'", 2),
         (["plot", "angles", "{run}", "--out", "x.doc"], "end its name with .svg or .png", 2),
         (["plot", "tsne", "{run}"], "t-SNE with perplexity 30 must have at least 91 examples, got 40", 2),
-        (["compare", "{run}", "--reach", "85"], "the accuracy 85 is no share of one: write 0.85 for 85 %", 2),
+        (["compare", "{run}", "--reach", "85"], "above 0 and at most 1, got 85: write 0.85 for 85 %", 2),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], run: str, words: list[str], told: str, code: int) -> None:

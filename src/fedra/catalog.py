@@ -96,6 +96,8 @@ def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
         raise ConfigError(f"there is nothing to list under '{kind}': {nearest(kind, [*registries, 'parts'])}")
     registry = registries[kind]
     for name in registry:
+        if registry.kind == "runner" and name == "centralized":
+            continue  # only `mode = "centralized"` selects it
         entry = registry[name]
         known = class_fields(entry) if isinstance(entry, type) else fields(entry)
         yield name, known, registry.summary(name)

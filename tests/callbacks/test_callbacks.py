@@ -105,7 +105,7 @@ def constant(rounds: int = 9, **settings: Any) -> fedra.RunResult:
 def test_early_stopping_counts_tested_rounds_without_improvement() -> None:
     result = constant(callbacks=[EarlyStopping(patience=3)])
     assert len(result.metrics) == 4
-    assert result.summary["stopped_early"].startswith("accuracy has not improved for 3 tested rounds")
+    assert result.summary["stopped_early"].startswith("accuracy has not improved for 3 evaluated rounds")
     assert len(constant(12, callbacks=[EarlyStopping(patience=3)], evaluate_every=2).metrics) == 8
     assert len(constant(3, callbacks=[EarlyStopping(patience=3)]).metrics) == 3
 
@@ -114,8 +114,8 @@ def test_early_stopping_goes_down_for_losses_and_names_metrics() -> None:
     grows = [{"round": k, "accuracy": 0.5, "loss": 1.0 + k} for k in range(4)]
     run = RunContext("", {}, fedavg(), 9, grows, state=None)  # type: ignore[arg-type]
     EarlyStopping("loss", patience=3).on_evaluation(run, grows[-1])
-    assert run.stop_reason == "loss has not improved for 3 tested rounds (best 1)"
-    with pytest.raises(ConfigError, match="needs a metric of the rounds, got 'f1': choose one of accuracy, loss"):
+    assert run.stop_reason == "loss has not improved for 3 evaluated rounds (best 1)"
+    with pytest.raises(ConfigError, match=r"the metric of EarlyStopping must be one of accuracy, loss.*, got 'f1'"):
         EarlyStopping("f1").on_evaluation(run, grows[-1])
     with pytest.raises(ConfigError, match="patience must be at least 1, got 0"):
         EarlyStopping(patience=0)
@@ -126,7 +126,7 @@ def test_collapsed_rounds_are_tests_that_did_not_improve() -> None:
     lines = [{"round": 1, "accuracy": 0.6, "auroc": 0.6}, {"round": 2, **lost}, {"round": 3, **lost}]
     run = RunContext("", {}, fedavg(), 9, lines, state=None)  # type: ignore[arg-type]
     EarlyStopping("auroc", patience=2).on_evaluation(run, lines[-1])
-    assert run.stop_reason == "auroc has not improved for 2 tested rounds (best 0.6)"
+    assert run.stop_reason == "auroc has not improved for 2 evaluated rounds (best 0.6)"
 
 
 def test_early_stopping_survives_a_resume(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_rows_of_a_csv_file(tmp_path: Path) -> None:
         assert [(int(row["round"]), float(row["accuracy"])) for row in rows] == [
             (line["round"], line["accuracy"]) for line in result.metrics
         ]
-    with pytest.raises(ConfigError, match="CSVLog needs a path"):
+    with pytest.raises(ConfigError, match="CSVLog must have a path"):
         fedra.run(tiny.table(), callbacks=[CSVLog()])
 
 

@@ -69,26 +69,26 @@ def test_lines_do_not_flood_a_log() -> None:
     lines = Lines(Console(file=text, width=100), "name", 1000, 0)
     started = time.monotonic()
     for round in range(1, 1001):
-        lines.round(report(round))
+        lines.show_round(report(round))
     assert text.getvalue().count("\n") <= 3 + (time.monotonic() - started)
 
 
 def test_a_resumed_run_counts_from_where_it_was() -> None:
     text = io.StringIO()
     lines = Lines(Console(file=text, width=100), "name", 10, 7)
-    lines.round(report(8))
+    lines.show_round(report(8))
     assert "round 8/10" in text.getvalue()
     bar = Bar(Console(file=io.StringIO(), force_terminal=True), "name", 10, 7, 4)
     try:
         for _ in range(4):
-            bar.client()
+            bar.show_client()
         assert 7 < bar._progress.tasks[0].completed < 8
         for _ in range(9):  # the next round goes on before this one is told, and may be repeated
-            bar.client()
+            bar.show_client()
         assert 8 < bar._progress.tasks[0].completed < 9
-        bar.round(report(8))
+        bar.show_round(report(8))
         assert bar._progress.tasks[0].completed == 8
-        bar.client()
+        bar.show_client()
         assert 9 < bar._progress.tasks[0].completed < 10
     finally:
         bar.stop()
@@ -101,15 +101,15 @@ def test_a_long_round_is_told_before_its_end(monkeypatch: pytest.MonkeyPatch) ->
     lines = Lines(Console(file=text, width=100), "name", 4, 1, 8)
     for _ in range(6):
         now += 4.0
-        lines.client()
+        lines.show_client()
     assert text.getvalue().splitlines() == [
-        "name  round 2/4  38% of it  1.4 min left",  # 12 s for three of 24 clients
-        "name  round 2/4  75% of it  1.2 min left",
+        "name  round 2/4  38% done  1.4 min left",  # 12 s for three of 24 clients
+        "name  round 2/4  75% done  1.2 min left",
     ]
-    lines.round(report(2))
+    lines.show_round(report(2))
     now += 10.0
-    lines.client()
-    assert text.getvalue().splitlines()[-1].startswith("name  round 3/4  12% of it")
+    lines.show_client()
+    assert text.getvalue().splitlines()[-1].startswith("name  round 3/4  12% done")
 
 
 def test_silent_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:

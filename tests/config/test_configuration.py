@@ -239,18 +239,19 @@ def test_owners_that_the_data_name_are_not_put_together_unless_asked() -> None:
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ({"roundz": 3}, "the configuration has no key 'roundz': did you mean 'rounds'?"),
-        ({"local": {"epoch": 1}}, "has no key 'local.epoch': did you mean 'epochs'?"),
-        ({"local": {"epochs": "many"}}, "cannot use local.epochs = 'many': input should be a valid integer"),
-        ({"local": {"epochs": 0}}, "cannot use local.epochs = 0: input should be greater than or equal to 1"),
-        ({"local": 5}, "cannot use local = 5"),
-        ({"algorithm": 5}, "cannot use algorithm = 5: give a name, or a table with a name and its fields"),
-        ({"data": {"augment": "strong"}}, "cannot use data.augment = 'strong': input should be 'none' or 'paper'"),
-        ({"algorithm": {"plus": [3]}}, "cannot use algorithm.plus = 3"),
-        ({"cohort": {"fraction": 1.5}}, "cannot use cohort.fraction = 1.5: input should be less than or equal to 1"),
-        ({"cohort": {"sampling": "random"}}, "cannot use cohort.sampling = 'random': input should be 'keyed' or"),
-        ({"sweep": {"seeds": 0}}, "cannot use sweep.seeds = 0"),
-        ({"seed": -1}, "cannot use seed = -1"),
+        ({"roundz": 3}, "unknown key 'roundz' in the configuration: did you mean 'rounds'?"),
+        ({"local": {"epoch": 1}}, "unknown key 'local.epoch' in the configuration: did you mean 'epochs'?"),
+        ({"local": {"epochs": "many"}}, "local.epochs must be a valid integer, got 'many' in the configuration"),
+        ({"local": {"epochs": 0}}, "local.epochs must be at least 1, got 0"),
+        ({"local": 5}, "local must be a table, got 5"),
+        ({"algorithm": 5}, "algorithm must be a name, or a table with a name and its fields, got 5"),
+        ({"data": {"augment": "strong"}}, "data.augment must be 'none' or 'paper', got 'strong'"),
+        ({"algorithm": {"plus": [3]}}, "algorithm.plus must be a valid string, got 3"),
+        ({"cohort": {"fraction": 1.5}}, "cohort.fraction must be at most 1, got 1.5"),
+        ({"cohort": {"sampling": "random"}}, "cohort.sampling must be 'keyed' or 'legacy', got 'random'"),
+        ({"sweep": {"seeds": 0}}, "sweep.seeds must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"public": {"clients": 3}}, "public.name must be set in the configuration"),
     ],
 )
 def test_mistakes_name_the_key_and_the_value(table: dict[str, Any], told: str) -> None:
@@ -260,7 +261,7 @@ def test_mistakes_name_the_key_and_the_value(table: dict[str, Any], told: str) -
 
 
 def test_an_override_into_a_single_value() -> None:
-    with pytest.raises(ConfigError, match="goes into 'rounds', which is a single value"):
+    with pytest.raises(ConfigError, match="must name a key of a section, but 'rounds' is a single value"):
         read({"rounds": 3}, ["rounds.more=1"])
 
 

@@ -41,7 +41,7 @@ def test_every_default_of_every_part_is_written_out() -> None:
         ({"name": "fedprox", "mu": float("nan")}, "cannot use mu = nan"),
         ({"name": "os:system"}, r"must take nothing by position, and it takes \(command\)"),
         ({"name": "nowhere:nothing"}, "cannot be imported"),
-        ({"name": "fedsol", "proximal": "server-adam"}, "is no Term"),
+        ({"name": "fedsol", "proximal": "server-adam"}, "must be a Term, got 'server-adam'"),
         ({"name": "fedarc", "margin": "arcfase"}, "did you mean 'arcface'"),
     ],
 )

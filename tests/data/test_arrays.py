@@ -94,27 +94,30 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: from_arrays(FLOATS, np.eye(2)[LABELS]),
         r"shape \(N,\) or \(N, 1\), got \(20, 2\): take the arg",
     ),
-    "float labels": (lambda: from_arrays(FLOATS, LABELS * 0.5), "whole numbers or texts, got float64"),
-    "lengths": (lambda: from_arrays(FLOATS[:5], LABELS), "5 rows in train_x and 20 in train_y"),
-    "empty": (lambda: from_arrays(FLOATS[:0], LABELS[:0]), "at least one, got shape"),
-    "objects": (lambda: from_arrays(np.array([None] * 20)[:, None], LABELS), "must hold numbers, got object"),
+    "float labels": (lambda: from_arrays(FLOATS, LABELS * 0.5), "integers or strings, got float64"),
+    "lengths": (lambda: from_arrays(FLOATS[:5], LABELS), "as many rows in train_x as in train_y, got 5 and 20"),
+    "empty": (lambda: from_arrays(FLOATS[:0], LABELS[:0]), "with at least one example, got"),
+    "objects": (lambda: from_arrays(np.array([None] * 20)[:, None], LABELS), "must contain numbers, got object"),
     "ragged": (lambda: from_arrays([[1, 2], [3]], [0, 1]), "must be an array or a tensor"),
     "integers": (lambda: from_arrays(image(20, 8, 8, kind=np.int32), LABELS), "uint8 .* or floats, got int32"),
     "channels": (lambda: from_arrays(image(20, 8, 8, 5), LABELS), "set layout to 'channels-last'"),
-    "five": (lambda: from_arrays(image(20, 2, 2, 2, 2), LABELS), "with channels, got shape"),
-    "half a test": (lambda: from_arrays(FLOATS, LABELS, FLOATS), "one of test_x and test_y"),
+    "five": (lambda: from_arrays(image(20, 2, 2, 2, 2), LABELS), "with channels, got"),
+    "half a test": (lambda: from_arrays(FLOATS, LABELS, FLOATS), "both test_x and test_y or neither"),
     "test label": (
         lambda: from_arrays(FLOATS, LABELS, FLOATS, LABELS + 1),
-        "test_y has the label '2', which is not one",
+        "test_y must contain only the 2 classes of training, got '2'",
     ),
-    "test shape": (lambda: from_arrays(FLOATS, LABELS, FLOATS[:, :3], LABELS), "test examples like the training ones"),
+    "test shape": (
+        lambda: from_arrays(FLOATS, LABELS, FLOATS[:, :3], LABELS),
+        "like the training examples",
+    ),
     "test kind": (lambda: from_arrays(image(20, 4, 4), LABELS, image(20, 1, 4, 4) * 1.0, LABELS), "like the training"),
-    "groups": (lambda: from_arrays(FLOATS, LABELS, groups=[1, 2]), "2 groups for 20 training examples"),
+    "groups": (lambda: from_arrays(FLOATS, LABELS, groups=[1, 2]), "one group per training example \\(20\\), got 2"),
     "names": (lambda: from_arrays(FLOATS, LABELS, classes=["only"]), "between 0 and 0 .* got 0 to 1"),
-    "twice": (lambda: from_arrays(FLOATS, LABELS, classes=["a", "a"]), "two classes of one name"),
-    "std": (lambda: from_arrays(FLOATS, LABELS, mean=[0.0], std=[0.0]), "a std above 0"),
-    "means": (lambda: from_arrays(FLOATS, LABELS, mean=[0.0] * 3, std=[1.0]), "1 or 4 finite numbers as mean"),
-    "too few": (lambda: from_arrays(FLOATS[:2], LABELS[:2]), "too few examples for test_fraction"),
+    "twice": (lambda: from_arrays(FLOATS, LABELS, classes=["a", "a"]), "unique class names, got a, a"),
+    "std": (lambda: from_arrays(FLOATS, LABELS, mean=[0.0], std=[0.0]), "a positive std"),
+    "means": (lambda: from_arrays(FLOATS, LABELS, mean=[0.0] * 3, std=[1.0]), "a mean of 1 or 4 finite numbers"),
+    "too few": (lambda: from_arrays(FLOATS[:2], LABELS[:2]), "enough examples to hold out at least one, got 2"),
 }
 
 
@@ -155,15 +158,15 @@ def test_what_it_may_not_return(own: Callable[[Any], Dataset]) -> None:
     floats, labels = torch.tensor(FLOATS), torch.tensor(LABELS)
     good = Split(floats, labels)
     for value, told in (
-        (None, "returned a NoneType: return a fedra.data.Dataset"),
-        ((FLOATS, LABELS, FLOATS), "returned 3 things"),
-        ({"x": FLOATS}, "a dict without 'train_x'"),
-        ({"train_x": FLOATS, "train_y": LABELS, "labels": 1}, "a dict with 'labels'"),
+        (None, "must return a fedra.data.Dataset, .* got a NoneType"),
+        ((FLOATS, LABELS, FLOATS), "must return 2 arrays .* got 3"),
+        ({"x": FLOATS}, "a dict with 'train_x', got the keys x"),
+        ({"train_x": FLOATS, "train_y": LABELS, "labels": 1}, "a dict with keys among .*, got 'labels'"),
         (Dataset("d", Split(floats, labels[:, None]), good, ("a", "b")), r"train.targets as int64 \(20,\)"),
         (Dataset("d", Split(floats.long(), labels), good, ("a", "b")), "train.inputs as uint8"),
         (Dataset("d", good, Split(floats, labels.int()), ("a", "b")), "test.targets as int64"),
         (Dataset("d", good, good, ("a",)), "train.targets between 0 and 0"),
-        (Dataset("d", good, good, ("a", "b"), groups=labels[:3]), "3 groups for 20"),
+        (Dataset("d", good, good, ("a", "b"), groups=labels[:3]), "one group per training example \\(20\\), got 3"),
     ):
         with pytest.raises(DataError, match=told):
             own(value)

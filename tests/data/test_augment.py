@@ -138,9 +138,9 @@ def test_transform_for_reads_the_names() -> None:
     ("shape", "augment", "message"),
     [
         ((3, 12, 12), ("crp",), "no augmentation 'crp': did you mean 'crop'"),
-        ((3, 12, 12), "flip", "augment = 'flip' is not usable"),
-        ((12,), ("flip",), "needs images"),
-        ((1, 4, 12), ("flip", "reflect-crop"), "'reflect-crop' pads by 4 pixels"),
+        ((3, 12, 12), "flip", "augment must be 'none', 'paper' or a list of names, got 'flip'"),
+        ((12,), ("flip",), "must be used with images"),
+        ((1, 4, 12), ("flip", "reflect-crop"), "larger than 4 pixels for the augmentation 'reflect-crop', got 4 x 12"),
     ],
 )
 def test_what_cannot_be_used_is_told(shape: tuple[int, ...], augment: str | Sequence[str], message: str) -> None:

@@ -95,7 +95,7 @@ def test_synthetic_shapes_and_kinds() -> None:
     assert vectors.train.inputs.dtype == torch.float32
     assert vectors.mean is None
     assert torch.equal(transform_for(vectors).prepare(vectors.test.inputs), vectors.test.inputs)
-    with pytest.raises(ConfigError, match="needs a shape"):
+    with pytest.raises(ConfigError, match=r"data\.shape must have at least one size"):
         load("synthetic", shape=())
 
 

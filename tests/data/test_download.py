@@ -147,7 +147,7 @@ def test_sha256_is_checked_too(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_wrong_size_is_refused_without_a_checksum(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"set.bin .*1024000 bytes instead of 99"):
+    with pytest.raises(DataError, match=r"set.bin .*must have 99 bytes, got 1024000"):
         fetch(remote(server, "good", md5=None, size=99), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -164,9 +164,9 @@ def test_when_every_mirror_fails_the_error_tells_all(server: Server, tmp_path: P
     with pytest.raises(DataError) as caught:
         fetch(remote(server, "missing", "wrong"), tmp_path)
     message = str(caught.value)
-    assert f"set.bin is not in {tmp_path}" in message
+    assert f"set.bin must be in {tmp_path}, but it is missing" in message
     assert "Not Found" in message
-    assert f"instead of {MD5}" in message
+    assert f"must be {MD5}, got" in message
     assert f"put it into {tmp_path}" in message
     assert len(server.asked) == 2
 
@@ -180,7 +180,7 @@ def test_attempts_are_bounded(server: Server, tmp_path: Path) -> None:
 
 def test_offline_asks_nobody(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDRA_OFFLINE", "1")
-    with pytest.raises(DataError, match=r"set.bin is not in .*FEDRA_OFFLINE is set"):
+    with pytest.raises(DataError, match=r"set.bin must be in .*FEDRA_OFFLINE is set"):
         fetch(remote(server, "good"), tmp_path)
     assert server.asked == []
     monkeypatch.setenv("FEDRA_OFFLINE", "0")
@@ -189,7 +189,7 @@ def test_offline_asks_nobody(server: Server, tmp_path: Path, monkeypatch: pytest
 
 def test_a_folder_that_cannot_be_made(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"set.bin .*cannot be made"):
+    with pytest.raises(DataError, match=r"set.bin .*cannot be created"):
         fetch(remote(server, "good"), tmp_path / "file" / "folder")
 
 

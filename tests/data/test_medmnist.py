@@ -68,19 +68,19 @@ def test_object_arrays_are_refused(tmp_path: Path) -> None:
     content = arrays()
     content["val_labels"] = np.array([[1], [2, 3], None, "x"], dtype=object)
     write(tmp_path, "pathmnist", content)
-    with pytest.raises(DataError, match=r"'val_labels' in .*pathmnist.npz' holds object: write it as numbers or texts"):
+    with pytest.raises(DataError, match=r"'val_labels' in .*pathmnist.npz' must contain numbers .* got object"):
         load("pathmnist", root=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("train_images", np.zeros((9, 28, 28), np.float32), "images of bytes"),
-        ("train_images", np.zeros((9, 28, 28, 4), np.uint8), "images of bytes"),
+        ("train_images", np.zeros((9, 28, 28), np.float32), "must contain uint8 images"),
+        ("train_images", np.zeros((9, 28, 28, 4), np.uint8), "must contain uint8 images"),
         ("test_labels", np.zeros((5, 14), np.uint8), "one integer label"),
         ("test_labels", np.zeros((5, 1), np.float32), "one integer label"),
-        ("val_labels", np.full((4, 1), 9, np.uint8), "the label 9"),
-        ("val_labels", np.zeros((3, 1), np.uint8), "4 images but 3 labels"),
+        ("val_labels", np.full((4, 1), 9, np.uint8), "must have labels between 0 and 8, got 9"),
+        ("val_labels", np.zeros((3, 1), np.uint8), "as many images as labels, got 4 and 3"),
     ],
 )
 def test_wrong_arrays_are_named(tmp_path: Path, key: str, value: np.ndarray, message: str) -> None:
@@ -93,7 +93,7 @@ def test_missing_array_and_damaged_file(tmp_path: Path) -> None:
     content = arrays()
     del content["val_images"]
     file = write(tmp_path, "pathmnist", content)
-    with pytest.raises(DataError, match=r"pathmnist.npz is no MedMNIST file .*val_images"):
+    with pytest.raises(DataError, match=r"pathmnist.npz must contain the array val_images of MedMNIST"):
         load("pathmnist", root=tmp_path)
     whole = write(tmp_path, "pathmnist", arrays()).read_bytes()
     flipped = bytearray(whole)

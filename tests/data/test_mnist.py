@@ -94,10 +94,10 @@ def test_labels_out_of_range_and_wrong_count(tmp_path: Path) -> None:
     write_set(tmp_path / "mnist")
     labels = tmp_path / "mnist" / "train-labels-idx1-ubyte.gz"
     labels.write_bytes(gzip.compress(idx(LABELS + 1)))
-    with pytest.raises(DataError, match=r"train-labels.* the label 10 where 0 to 9"):
+    with pytest.raises(DataError, match=r"train-labels.* labels between 0 and 9, got 10"):
         load("mnist", root=tmp_path)
     labels.write_bytes(gzip.compress(idx(LABELS[:-1])))
-    with pytest.raises(DataError, match=r"train-labels.* 12 images but 11 labels"):
+    with pytest.raises(DataError, match=r"train-labels.* as many images as labels, got 12 and 11"):
         load("mnist", root=tmp_path)
 
 

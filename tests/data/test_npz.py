@@ -58,7 +58,7 @@ def test_fields_name_other_arrays(tmp_path: Path) -> None:
     assert (len(found.train), len(found.test), found.classes) == (20, 10, ("ill", "well"))
     assert found.group_names == ("0", "1", "2")
     assert read(path, classes=["no", "yes"]).classes == ("no", "yes")
-    with pytest.raises(DataError, match=r"own.npz' has no array 'aa': did you mean 'a'"):
+    with pytest.raises(DataError, match=r"own.npz' does not contain the array 'aa': did you mean 'a'"):
         read(path, train_x="aa", train_y="b")
 
 
@@ -77,7 +77,7 @@ def test_a_validation_part_is_trained_on_unless_told(tmp_path: Path) -> None:
     assert len(read(path).train) == 27
     assert len(read(path, use_validation=False).train) == 20
     path = write(tmp_path, {**arrays, "client": np.arange(20) % 2})
-    with pytest.raises(DataError, match=r"no owners for its validation part.*: set data.use_validation = false"):
+    with pytest.raises(DataError, match=r"groups for its validation examples.*: set data.use_validation = false"):
         read(path)
     assert read(path, use_validation=False).group_names == ("0", "1")
 
@@ -100,17 +100,20 @@ def test_the_path_is_relative_to_here_or_to_the_data_root(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("arrays", "told"),
     [
-        ({"pictures": PIXELS}, "no array that is known as train_x; it has pictures"),
-        ({"x_train": PIXELS}, "no array that is known as train_y"),
-        ({**WHOLE, "train_images": PIXELS}, "has x_train and train_images: set data.train_x to the one to use"),
-        ({**WHOLE, "val_images": PIXELS}, "half of a validation part"),
-        ({**WHOLE, "x_val": PIXELS[:, :3], "y_val": LABELS}, "a validation part like the training part"),
-        ({**WHOLE, "y_train": LABELS[:5]}, "20 rows in train_x and 5 in train_y"),
-        ({**WHOLE, "groups": np.arange(7)}, "7 groups for 20 training examples"),
+        ({"pictures": PIXELS}, "must contain an array for train_x, got pictures"),
+        ({"x_train": PIXELS}, "must contain an array for train_y, got x_train"),
+        ({**WHOLE, "train_images": PIXELS}, "got x_train and train_images: set data.train_x"),
+        ({**WHOLE, "val_images": PIXELS}, "both validation inputs and labels or neither"),
+        ({**WHOLE, "x_val": PIXELS[:, :3], "y_val": LABELS}, "validation arrays like the training arrays"),
+        ({**WHOLE, "y_train": LABELS[:5]}, "as many rows in train_x as in train_y, got 20 and 5"),
+        ({**WHOLE, "groups": np.arange(7)}, "one group per training example \\(20\\), got 7"),
         ({**WHOLE, "x_test": PIXELS[20:] / np.nan}, "finite"),
-        ({**WHOLE, "y_train": np.array([None] * 20)}, "'y_train' in .*own.npz' holds object"),
+        (
+            {**WHOLE, "y_train": np.array([None] * 20)},
+            "'y_train' in .*own.npz' must contain numbers or strings .* got object",
+        ),
         ({**WHOLE, "y_train": np.zeros(20, [("a", int)])}, "no records"),
-        ({}, "it has none"),
+        ({}, "an array for train_x, got none"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -137,17 +140,17 @@ def hostile(folder: Path, member: bytes, **changes: int) -> Path:
 @pytest.mark.parametrize(
     ("member", "told"),
     [
-        (header("(1000000000000,)") + bytes(10), r"promises 1,000,000,000,000 bytes of numbers and holds 10"),
-        (header("(1000000, 1000000)", "<f8") + bytes(10), "promises 8,000,000,000,000 bytes of numbers and holds 10"),
-        (header("(5,)") + bytes(10), "promises 5 bytes of numbers and holds 10"),
-        (header("(-1,)") + bytes(10), "every size must be 0 or more|not a readable"),
+        (header("(1000000000000,)") + bytes(10), r"must contain 1,000,000,000,000 bytes of data, got 10"),
+        (header("(1000000, 1000000)", "<f8") + bytes(10), "must contain 8,000,000,000,000 bytes of data, got 10"),
+        (header("(5,)") + bytes(10), "must contain 5 bytes of data, got 10"),
+        (header("(-1,)") + bytes(10), "without negative sizes|not a readable"),
         (header("(True,)") + bytes(1), "not a readable|at least one"),
-        (header("(2,)", "|O") + b"cos\nsystem\n(S'touch pwned'\ntR.", "holds object"),
-        (header("(2,)", version=2) + bytes(1), "promises 2 bytes of numbers and holds 1"),
+        (header("(2,)", "|O") + b"cos\nsystem\n(S'touch pwned'\ntR.", "must contain numbers or strings .* got object"),
+        (header("(2,)", version=2) + bytes(1), "must contain 2 bytes of data, got 1"),
         (header("__import__('os').abort()") + bytes(10), "not a readable"),
         (header("(" * 3000 + ")" * 3000), "not a readable"),
-        (header("(9,)", "<M8[ns]") + bytes(72), "write it as numbers or texts"),
-        (b"\x93NUMPY\x03\x00" + bytes(20), "has the format"),
+        (header("(9,)", "<M8[ns]") + bytes(72), "must contain numbers or strings"),
+        (b"\x93NUMPY\x03\x00" + bytes(20), "must have the .npy format"),
         (b"\x93NUMPY", "not a readable"),
         (b"", "not a readable"),
         (bytes(300), "not a readable"),
@@ -168,7 +171,7 @@ def test_a_size_in_the_directory_is_not_believed(tmp_path: Path) -> None:
     entry = content.index(b"PK\x01\x02")
     content[entry + 24 : entry + 28] = struct.pack("<I", 2**32 - 2)
     path.write_bytes(bytes(content))
-    with pytest.raises(DataError, match=r"promises 4,294,967,294 bytes, more than a file of .* bytes can hold"):
+    with pytest.raises(DataError, match=r"must fit into its file of .* bytes, but its header says 4,294,967,294 bytes"):
         read(path)
 
 
@@ -178,7 +181,7 @@ def test_other_files_are_no_npz(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"not a readable .npz file"):
             read(tmp_path / "own.npz")
     for path in (tmp_path, tmp_path / "none.npz", Path("/dev/zero")):
-        with pytest.raises(DataError, match="there is no file"):
+        with pytest.raises(DataError, match="does not exist"):
             read(path)
 
 

@@ -67,5 +67,5 @@ HOSTILE = {
 @pytest.mark.parametrize("protocol", range(5))
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_no_number_is_refused(name: str, protocol: int) -> None:
-    with pytest.raises(DataError, match=r"some.bin is not a file of data \(.*\): delete it and fetch it again"):
+    with pytest.raises(DataError, match=r"some.bin is not a file of data \(.*\): delete it and download it again"):
         read(HOSTILE[name], protocol)

@@ -48,7 +48,7 @@ def test_the_official_quirk_wraps_pixels(tmp_path: Path) -> None:
 def test_wrong_variables_are_named(tmp_path: Path, content: dict[str, np.ndarray]) -> None:
     write_set(tmp_path / "svhn")
     savemat(tmp_path / "svhn" / "test_32x32.mat", content)
-    with pytest.raises(DataError, match=r"test_32x32.mat does not hold X"):
+    with pytest.raises(DataError, match=r"test_32x32.mat must contain X"):
         load("svhn", root=tmp_path)
 
 
@@ -64,5 +64,5 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
 
 def test_labels_out_of_range(tmp_path: Path) -> None:
     write_set(tmp_path / "svhn", LABELS + 1)
-    with pytest.raises(DataError, match=r"train_32x32.mat has the label 11"):
+    with pytest.raises(DataError, match=r"train_32x32.mat must have labels between 0 and 9, got 11"):
         load("svhn", root=tmp_path)

@@ -37,7 +37,10 @@ def test_a_damaged_image_is_named_wherever_it_is_read(tmp_path: Path) -> None:
 def test_empty_folders_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     hollow = crops(tmp_path / "hollow", 2, 0)
-    for folder, sentence in ((tmp_path / "empty", "has no folders in it"), (hollow, "p1 holds no images: fill it or")):
+    for folder, sentence in (
+        (tmp_path / "empty", "one folder of images per class"),
+        (hollow, "p1 must contain images, got none"),
+    ):
         with pytest.raises(DataError, match=sentence):
             verification_set(folder, root=tmp_path, size=32)
         with pytest.raises(DataError, match=sentence):
@@ -46,7 +49,7 @@ def test_empty_folders_are_named(tmp_path: Path) -> None:
 
 def test_people_with_one_image_each_can_neither_be_verified_nor_tested_on(tmp_path: Path) -> None:
     folder = crops(tmp_path / "single", 1, 1, 1)
-    with pytest.raises(DataError, match=r"0 pairs of one person .* take more people with two or more images each"):
+    with pytest.raises(DataError, match=r"pairs of one person, got 0 .* use more people with at least two images each"):
         verification_set(folder, root=tmp_path, size=32)
     with pytest.raises(ConfigError, match=r"raise test_fraction \(nobody's only image is held out\)"):
         load("faces", root=tmp_path, folders=(str(folder),), size=32, test_fraction=0.3)

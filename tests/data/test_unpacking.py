@@ -80,33 +80,33 @@ def test_modes_and_owners_of_an_archive_are_left_out(tmp_path: Path) -> None:
 
 
 HOSTILE = {
-    "up": (plain("../escaped"), "leaves the folder"),
-    "up inside": (plain("a/../../escaped"), "leaves the folder"),
-    "up and back": (plain("a/../b"), "leaves the folder"),
+    "up": (plain("../escaped"), "has a path outside of the folder"),
+    "up inside": (plain("a/../../escaped"), "has a path outside of the folder"),
+    "up and back": (plain("a/../b"), "has a path outside of the folder"),
     "root": (plain("/tmp/escaped"), "has an absolute path"),
     "two slashes": (plain("//server/escaped"), "has an absolute path"),
     "drive": (plain("C:/escaped"), "has an absolute path"),
     "drive without slash": (plain("C:escaped"), "has an absolute path"),
     "share": (plain("\\\\server\\share\\escaped"), "has an absolute path"),
-    "backslash": (plain("a\\..\\..\\escaped"), "has a path that cannot be used"),
-    "folder above": (special("../made", tarfile.DIRTYPE), "leaves the folder"),
-    "symbolic link": (special("a", tarfile.SYMTYPE, "/etc/passwd"), "is not a plain file or folder"),
+    "backslash": (plain("a\\..\\..\\escaped"), "has an invalid path"),
+    "folder above": (special("../made", tarfile.DIRTYPE), "has a path outside of the folder"),
+    "symbolic link": (special("a", tarfile.SYMTYPE, "/etc/passwd"), "is not a regular file or folder"),
     "link to a folder, then through it": (
         both(special("a", tarfile.SYMTYPE, ".."), plain("a/escaped")),
-        "is not a plain file or folder",
+        "is not a regular file or folder",
     ),
-    "hard link": (special("a", tarfile.LNKTYPE, "../some.tar.gz"), "is not a plain file or folder"),
-    "device": (special("null", tarfile.CHRTYPE), "is not a plain file or folder"),
-    "disk": (special("sda", tarfile.BLKTYPE), "is not a plain file or folder"),
-    "pipe": (special("pipe", tarfile.FIFOTYPE), "is not a plain file or folder"),
-    "long name": (plain("n" * 256), "has a path that cannot be used"),
-    "long name in bytes": (plain("ü" * 128), "has a path that cannot be used"),
-    "long path": (plain("/".join(["folder"] * 200)), "has a path that cannot be used"),
-    "line break": (plain("a\nb"), "has a path that cannot be used"),
-    "escape sequence": (plain("a\x1b[2Jb"), "has a path that cannot be used"),
-    "right to left": (plain("a\u202egnp.exe"), "has a path that cannot be used"),
-    "not UTF-8": (plain("a\udcff"), "has a path that cannot be used"),
-    "twice": (both(plain("a"), plain("a")), "holds 'a' twice"),
+    "hard link": (special("a", tarfile.LNKTYPE, "../some.tar.gz"), "is not a regular file or folder"),
+    "device": (special("null", tarfile.CHRTYPE), "is not a regular file or folder"),
+    "disk": (special("sda", tarfile.BLKTYPE), "is not a regular file or folder"),
+    "pipe": (special("pipe", tarfile.FIFOTYPE), "is not a regular file or folder"),
+    "long name": (plain("n" * 256), "has an invalid path"),
+    "long name in bytes": (plain("ü" * 128), "has an invalid path"),
+    "long path": (plain("/".join(["folder"] * 200)), "has an invalid path"),
+    "line break": (plain("a\nb"), "has an invalid path"),
+    "escape sequence": (plain("a\x1b[2Jb"), "has an invalid path"),
+    "right to left": (plain("a\u202egnp.exe"), "has an invalid path"),
+    "not UTF-8": (plain("a\udcff"), "has an invalid path"),
+    "twice": (both(plain("a"), plain("a")), "contains 'a' twice"),
     "twice by another spelling": (both(plain("a"), plain("./a")), "twice"),
     "a file, then a folder": (both(plain("a"), plain("a/b")), "as a file and as a folder"),
     "a folder, then a file": (both(plain("a/b"), plain("a")), "twice"),
@@ -119,7 +119,7 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_members_are_refused_and_write_nothing_outside(tmp_path: Path, case: str) -> None:
     fill, reason = HOSTILE[case]
-    with pytest.raises(DataError, match=rf"some\.tar\.gz cannot be unpacked \(.*{reason}.*\): delete it and fetch it"):
+    with pytest.raises(DataError, match=rf"some\.tar\.gz cannot be unpacked \(.*{reason}.*\): delete it and"):
         unpack(tmp_path, fill)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["into", "some.tar.gz"]
     assert not Path("/tmp/escaped").exists()
@@ -148,7 +148,7 @@ def raw(header: tarfile.TarInfo, size: bytes) -> bytes:
 def test_damaged_archives_are_told_in_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "some.tar").write_bytes(content)
     (tmp_path / "into").mkdir()
-    with pytest.raises(DataError, match=r"some\.tar cannot be unpacked .*: delete it and fetch it again"):
+    with pytest.raises(DataError, match=r"some\.tar cannot be unpacked .*: delete it and download it again"):
         unpack_tar(tmp_path / "some.tar", tmp_path / "into", limit=1000)
 
 
@@ -157,5 +157,5 @@ def test_a_folder_that_cannot_be_written_is_not_the_archives_fault(tmp_path: Pat
     with tarfile.open(tmp_path / "some.tar", "w") as made:
         plain("a")(made)
     (tmp_path / "into").mkdir(mode=0o500)
-    with pytest.raises(DataError, match=r"cannot be unpacked \(.*Permission denied.*\): look at"):
+    with pytest.raises(DataError, match=r"cannot be unpacked \(.*Permission denied.*\): check"):
         unpack_tar(tmp_path / "some.tar", tmp_path / "into", limit=1000)

@@ -51,5 +51,5 @@ def test_own_and_pooled_clients_hold_out_the_same_rows() -> None:
 
 def test_a_share_that_holds_out_nothing_is_refused() -> None:
     clients = OwnClients([Examples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))])
-    with pytest.raises(ConfigError, match=r"must hold out at least one example, got 0.5 and none of 1 clients"):
+    with pytest.raises(ConfigError, match=r"at least one example, got 0.5, which holds out none of 1 clients"):
         hold_out(clients, 0.5, 0)

@@ -94,9 +94,12 @@ def test_accuracy_alone_needs_no_scores() -> None:
         (["auroch"], "there is no metric 'auroch'"),
         ("auroc", "metrics must be a list"),
         ([3], "a metric must be a name or a function"),
-        ({"auroc": lambda t, p: 0.0}, "cannot be called 'auroc'"),
-        ({"train-loss": lambda t, p: 0.0}, "cannot be called 'train-loss'"),
-        ([Metric("mine", lambda t, p: 0.0), Metric("mine", lambda t, p: 1.0)], "two different metrics are called"),
+        ({"auroc": lambda t, p: 0.0}, "must not have a name that fedra uses, got 'auroc'"),
+        ({"train-loss": lambda t, p: 0.0}, "must not have a name that fedra uses, got 'train-loss'"),
+        (
+            [Metric("mine", lambda t, p: 0.0), Metric("mine", lambda t, p: 1.0)],
+            "metric names must be unique, got two metrics named 'mine'",
+        ),
     ],
 )
 def test_mistakes_are_named(given: Any, said: str) -> None:

@@ -209,7 +209,7 @@ def test_a_client_that_cannot_be_tested_is_refused_before_training() -> None:
     refuse_untestable(work)
     assert work.test is not None
     strangers = replace(work.test, targets=torch.full_like(work.test.targets, 3))  # the last client lacks this class
-    with pytest.raises(DataError, match="client 2 has no class that the test set has"):
+    with pytest.raises(DataError, match="client 2 must have a class that is in the test set"):
         refuse_untestable(replace(work, test=strangers))
 
 

@@ -38,7 +38,7 @@ def lines(config: dict[str, Any]) -> list[str]:
     """What the run tells beside its rounds."""
     screen = io.StringIO()
     fedra.run(config, console=Console(file=screen, width=300))
-    return [line for line in screen.getvalue().splitlines() if "round " not in line or "a round is" in line]
+    return [line for line in screen.getvalue().splitlines() if "round " not in line or "one round is" in line]
 
 
 def test_a_round_is_an_epoch_over_everything(tmp_path: Path) -> None:
@@ -104,12 +104,12 @@ def test_what_does_not_apply_is_said_in_one_line() -> None:
     )
     told = lines(config)
     assert told == [
-        "centralized: one model on the pooled examples of all clients, a round is one epoch; local.epochs = 5, "
+        "centralized: one model on the pooled examples of all clients, one round is one epoch; local.epochs = 5, "
         "cohort.fraction = 0.5, faults.dropout = 0.2, diagnostics.divergence = True do not apply"
     ]
     assert notice(read(tiny.table(cohort={"fraction": 0.5}))) is None
     plain = notice(read(tiny.table(mode="centralized", runner=RUNNER)))
-    assert plain == "centralized: one model on the pooled examples of all clients, a round is one epoch"
+    assert plain == "centralized: one model on the pooled examples of all clients, one round is one epoch"
 
 
 def test_what_does_not_apply_has_no_effect(tmp_path: Path) -> None:
@@ -190,5 +190,5 @@ def test_simulate_pools_your_own_clients() -> None:
 
 
 def test_it_is_a_mode_and_not_a_runner() -> None:
-    with pytest.raises(ConfigError, match="centralized training is a mode, not a runner: set mode = 'centralized'"):
+    with pytest.raises(ConfigError, match="must not be 'centralized', which is a mode: set mode = 'centralized'"):
         fedra.run(tiny.table(runner={"name": "centralized"}))

@@ -275,7 +275,7 @@ def test_images_of_another_size_are_pointed_out_and_crops_are_not(tmp_path: Path
     photographs = colored(tmp_path / "photographs", ("ada", "eve"), (48, 64))
     console = shown()
     fedra.evaluate(pixels, on=photographs, size=(32, 32), console=console)
-    assert "warning: 8 of 8 images are not 32x32 (most of them 48x64) and were cut to their middle square" in text(
+    assert "warning: 8 of 8 images are not 32x32 (most are 48x64) and were cropped to their central square" in text(
         console
     )
     assert "or give a detector" in text(console)
@@ -307,7 +307,7 @@ def test_a_run_on_photographs_that_are_no_crops_says_so(tmp_path: Path) -> None:
         console = shown()
         table = tiny.table(data=data, model=MODEL, partition={"name": "iid", "clients": 2}, rounds=1)
         fedra.run(table, console=console)
-        assert "warning: 18 of 18 images are not 32x32 (most of them 40x60)" in text(console)
+        assert "warning: 18 of 18 images are not 32x32 (most are 40x60)" in text(console)
 
 
 class Middle:

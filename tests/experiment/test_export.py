@@ -129,8 +129,8 @@ def test_the_card_tells_where_the_model_comes_from(folder: Path, tmp_path: Path)
     finally:
         (folder / "eval-lfw.json").unlink()
     assert "| license of the weights | CC BY 4.0 |" in card
-    assert "## Evaluation: verification on lfw\n\n| figure |  |\n| --- | --- |\n| accuracy | 91.00% |" in card
-    assert "The data set `synthetic`, divided among 4 clients by `quantity`" in card
+    assert "## Evaluation: verification on lfw\n\n| metric |  |\n| --- | --- |\n| accuracy | 91.00% |" in card
+    assert "The data set `synthetic`, partitioned over 4 clients by `quantity`" in card
     assert "accuracy, last" in card
     code = card.rpartition("```python\n")[2].partition("```")[0].replace("net.onnx", str(tmp_path / "net.onnx"))
     exec(compile(code, "card", "exec"), {})
@@ -142,7 +142,7 @@ def test_the_card_names_no_folder_of_the_machine(folder: Path, tmp_path: Path) -
     fedra.run(tiny.table(data=DATA, model=model, rounds=1), out=tmp_path / "run")
     card = export(tmp_path / "run", tmp_path / "net.onnx").card.read_text()
     assert str(folder) not in card
-    assert "started from | `model.safetensors`" in card
+    assert "initial weights | `model.safetensors`" in card
 
 
 def test_a_graph_that_differs_is_not_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_mistakes_are_told(
     assert "must contain a run" in tiny.mistake(capsys, "export", tmp_path, tmp_path / "net.onnx")
     (folder / "eval-own.json").write_text("{}")
     try:
-        with pytest.raises(FedraError, match=r"eval-own\.json' is no record of `fedra eval`"):
+        with pytest.raises(FedraError, match=r"eval-own\.json' must be a file of `fedra eval`"):
             export(folder, tmp_path / "net.onnx")
     finally:
         (folder / "eval-own.json").unlink()

@@ -223,7 +223,7 @@ def test_own_models_are_measured_by_every_metric(tmp_path: Path, name: str) -> N
         assert all(key in line for line in lines)
     mean = np.mean([line["log_loss"] for line in lines])
     assert result.summary["personalized_log_loss"] == pytest.approx(mean)
-    assert "log-loss of clients' own models" in told
+    assert "log-loss of personal models" in told
 
 
 # The user's own objects.

@@ -1,4 +1,4 @@
-"""Runs with clients' own models: what is told, written, drawn, counted and compared."""
+"""Runs with personal models: what is told, written, drawn, counted and compared."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_run_tells_writes_and_draws(tmp_path: Path) -> None:
     assert summary["personalized_accuracy"] == summary["personalized_accuracy_after_3"]
     for epochs in (1, 3):
         share = summary[f"personalized_accuracy_after_{epochs}"]
-        assert f"clients' own models after {epochs} epochs: {100 * share:.2f} % on average" in told
-    assert f"the global model on the same tests: {100 * summary['global_on_clients_accuracy']:.2f} %" in told
+        assert f"personal models after {epochs} epochs: mean accuracy {100 * share:.2f} %" in told
+    assert f"same test sets: mean accuracy {100 * summary['global_on_clients_accuracy']:.2f} %" in told
     picture = (tmp_path / "run" / "personalized.svg").read_text()
     assert picture.startswith("<?xml")
     assert 1_000 < len(picture) < 60_000
@@ -51,7 +51,7 @@ def test_a_run_tells_writes_and_draws(tmp_path: Path) -> None:
 def test_every_method_runs_from_a_configuration(name: str) -> None:
     summary, told = run(rounds=1, algorithm={"name": name})
     assert 0 <= summary["personalized_accuracy"] <= 1
-    assert "clients' own models: " in told
+    assert "personal models: " in told
 
 
 def test_fedrep_says_what_it_needs() -> None:

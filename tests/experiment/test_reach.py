@@ -39,13 +39,13 @@ def test_a_column_for_every_accuracy(tmp_path: Path) -> None:
 def test_shares_are_read_and_percentages_refused() -> None:
     assert read_shares("0.85, .9,1") == [0.85, 0.9, 1.0]
     for text, told in {
-        "0.9,85": "the accuracy 85 is no share of one: write 0.85 for 85 %",
-        "0": "they lie above 0 and up to 1",
-        "-0.5": "they lie above 0 and up to 1",
-        "nan": "they lie above 0 and up to 1",
-        "850": "they lie above 0 and up to 1",
-        "85%": "'85%' is no accuracy: give shares of one, such as 0.85,0.9",
-        "0.9,": "'' is no accuracy",
+        "0.9,85": "above 0 and at most 1, got 85: write 0.85 for 85 %",
+        "0": "above 0 and at most 1, got 0",
+        "-0.5": "above 0 and at most 1, got -0.5",
+        "nan": "above 0 and at most 1, got nan",
+        "850": "above 0 and at most 1, got 850",
+        "85%": "numbers between 0 and 1, such as 0.85,0.9, got '85%'",
+        "0.9,": "such as 0.85,0.9, got ''",
     }.items():
         with pytest.raises(ConfigError) as caught:
             read_shares(text)

@@ -66,14 +66,14 @@ def test_training_follows_the_schedule(tmp_path: Path, monkeypatch: pytest.Monke
     ("words", "sentence"),
     [
         (["local.schedule=cosin"], "there is no schedule 'cosin': did you mean 'cosine'?"),
-        (["local.schedule={warmup=1}"], "local.schedule: a schedule is given by its name, such as"),
+        (["local.schedule={warmup=1}"], "local.schedule must have a name, such as"),
         (
             ["local.schedule={name='cosine', warm=1}"],
             "the schedule 'cosine' has no field 'warm': did you mean 'warmup'?",
         ),
         (["local.schedule={name='cosine', warmup=9}"], "warmup must be less than 3 (the number of rounds), got 9"),
         (["local.schedule=cosine", "local.lr_decay=0.9"], "local.lr_decay = 0.9 and local.schedule = "),
-        (["local.schedule=3"], "cannot use local.schedule = 3"),
+        (["local.schedule=3"], "local.schedule must be a valid string, got 3"),
     ],
 )
 def test_mistakes_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], sentence: str) -> None:

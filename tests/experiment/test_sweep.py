@@ -197,12 +197,12 @@ def test_failed_runs_have_their_row_in_a_comparison(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("local.epoch=1,2", "has no key 'local.epoch'"),
+        ("local.epoch=1,2", "unknown key 'local.epoch'"),
         ("model.widht=1,2", "the model 'mlp' has no field 'widht'"),
         ("algorithm.mu=0.1,0.2", "the algorithm 'fedavg' has no field 'mu'"),
         ("algorithm.name=fedavg,fedprux", "there is no algorithm 'fedprux': did you mean 'fedprox'?"),
         ("data.name=synthetic,syntetic", "there is no dataset 'syntetic'"),
-        ("partition.clients=2,-1", "cannot use partition.clients = -1"),
+        ("partition.clients=2,-1", "partition.clients must be at least 1, got -1"),
         ("runner.name=sequential,stackd", "there is no runner 'stackd'"),
         ("local.lr=0.1,0.1", "2 points of the grid would share the folder 'momentum-0.1_lr-0.1_seed-0'"),
         ("seed=1,2", "a sweep cannot vary 'seed'"),

@@ -201,7 +201,7 @@ def test_the_public_file_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("FEDRA_DATA", str(tmp_path))
     assert offline()
     with pytest.raises(
-        DataError, match=r"face_detection_yunet_2023mar\.onnx is not in .*weights and downloading is off"
+        DataError, match=r"face_detection_yunet_2023mar\.onnx must be in .*weights, .*downloads are disabled"
     ):
         open_detector("yunet")
 

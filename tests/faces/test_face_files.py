@@ -98,7 +98,7 @@ def test_a_hostile_pickle_is_refused(tmp_path: Path, kind: str) -> None:
         (pickle.dumps(([b"x", 3], [True])), "image 1 is a int"),
         (pickle.dumps(([b"x", b"y"], [True, False])), "2 images for 2 pairs, not two each"),
         (pickle.dumps(([b"x", b"y"], [7])), "label of pair 0 is 7"),
-        (pickle.dumps(([b"x", b"y"], True)), "there are no images to read"),
+        (pickle.dumps(([b"x", b"y"], True)), "at least one image must be readable"),
     ],
 )
 def test_damaged_bin_files(tmp_path: Path, content: bytes, told: str) -> None:

@@ -158,7 +158,7 @@ def test_folders_and_data_sets_calibrate(photographs: Path, model: Path, detecto
     assert (found.decision.impostors, found.decision.genuine, found.problems) == (54, 12, ())
     assert found.path == tmp_path / "run/threshold.json"
     assert recognizer.decision == FaceRecognizer(tmp_path / "run").decision == found.decision
-    with pytest.raises(ConfigError, match="is not of the form field=value"):
+    with pytest.raises(ConfigError, match="fields must have the form field=value"):
         calibrate(recognizer, "synthetic-faces:people", 0.1)
     with pytest.raises(ConfigError, match="must have 3 channels"):
         calibrate(recognizer, "digits", 0.1)

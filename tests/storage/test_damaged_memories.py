@@ -71,7 +71,7 @@ def test_a_damaged_file_restarts_its_client_and_the_run_goes_on(tmp_path: Path, 
     assert str(victim) in noted[0]["restarted"]
     assert [line.get("restarted") for line in found["metrics"]] == [None, None, 1, None, None]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["restarted"] == 1
-    assert f"warning: client {client} starts again from the global model: the file '{victim}'" in shown.getvalue()
+    assert f"warning: client {client} restarts from the global model: the file '{victim}'" in shown.getvalue()
     assert "restarted" not in json.loads((tmp_path / "without" / "summary.json").read_text())
 
 

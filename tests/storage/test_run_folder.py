@@ -215,5 +215,5 @@ def test_tensorboard_events(tmp_path: Path) -> None:
 def test_tensorboard_needs_a_folder() -> None:
     if importlib.util.find_spec("tensorboard") is None:
         pytest.skip("the extra 'tensorboard' is not installed")
-    with pytest.raises(ConfigError, match="needs a folder, because the run has none"):
+    with pytest.raises(ConfigError, match="must have a folder if the run has none"):
         fedra.run(tiny.table(log={"tensorboard": True}))

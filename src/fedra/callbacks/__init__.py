@@ -1,6 +1,6 @@
-"""What happens alongside training: progress, records, early stopping, TensorBoard, CSV, and your own.
+"""Callbacks that run alongside training: progress, records, early stopping, TensorBoard, CSV, and your own.
 
-A callback is an object with any of the hooks of `Callback`; give a list of them to `fedra.run`, `fedra.resume`,
+A callback is an object with any of the hooks of `Callback`. Pass a list of callbacks to `fedra.run`, `fedra.resume`,
 `fedra.simulate` or `Experiment.run`.
 """
 

@@ -1,4 +1,4 @@
-"""The model of the best round so far, kept in memory and in the run's folder."""
+"""Stores the model of the best round in memory and in the run's folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BEST_MODEL = "model-best.safetensors"
 
 
 class BestModel(Callback):
-    """Keeps the weights of the round that a metric likes best.
+    """Store the weights of the round with the best value of a metric.
 
-    With a folder they are written there whenever a round improves, before its checkpoint, so a resumed run has them.
+    If the run has a folder, the weights are written before the checkpoint of the round, so a resumed run has them.
     """
 
     def __init__(self, metric: Metric, about: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ class BestModel(Callback):
         self._weights: Weights | None = None
 
     def on_run_start(self, run: RunContext) -> None:
-        """Go on from what an earlier process wrote into the folder, where the run is resumed."""
+        """Read the best round from the folder if the run is resumed."""
         if run.folder is None:
             return
         self._path = run.folder / BEST_MODEL
@@ -38,19 +38,19 @@ class BestModel(Callback):
             self.round, self.value = int(about["round"]), float(about["value"])
 
     def on_evaluation(self, run: RunContext, metrics: dict[str, Any]) -> None:
-        """Look at a tested round: its line, and the model it left."""
+        """Store the model if the evaluated round is the best so far."""
         value = metrics.get(self.metric.key)
         if value is None:
             return
         if not self.metric.improves(value, self.value) and metrics["round"] != self.round:
-            return  # a resumed run may train the best round once more
+            return  # a resumed run may repeat the best round, whose value equals the stored one
         self.round, self.value, self._weights = metrics["round"], value, run.weights
         if run.folder is not None and self._path is not None:
             claim(run.folder, BEST_MODEL)
             save_model(self._path, run.weights, {**self._about, "round": self.round, "value": value})
 
     def weights(self, like: Weights) -> Weights | None:
-        """The best round's weights; `like` tells parameters and buffers apart in a file. None before any test."""
+        """Return the weights of the best round, split into parameters and buffers as in `like`, or None."""
         if self._weights is None and self._path is not None and self._path.exists():
             flat, _ = load_model(self._path)
             self._weights = Weights(*({name: flat[name] for name in group} for group in like))

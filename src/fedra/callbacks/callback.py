@@ -1,4 +1,4 @@
-"""What happens alongside training: the hooks that a callback may define, and what they receive."""
+"""The hooks that a callback may define, and their arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,20 @@ from fedra.storage.state import State
 
 @dataclass(frozen=True)
 class RoundReport:
-    """One finished round: a line for metrics.jsonl, lines for clients.jsonl, and the examples seen."""
+    """One finished round, as `Callback.on_round_end` receives it.
+
+    Args:
+        metrics: The round's line of metrics.jsonl, such as `{"round": 3, "accuracy": 0.81, "train_loss": 0.6, ...}`.
+        clients: The lines of clients.jsonl of the round's clients.
+        examples: Number of training examples processed in the round.
+
+    Example:
+        ```python
+        class PrintLoss(Callback):
+            def on_round_end(self, run, report):
+                print(report.metrics["round"], report.metrics["train_loss"])
+        ```
+    """
 
     metrics: dict[str, Any]
     clients: list[dict[str, Any]]
@@ -27,18 +40,29 @@ class RoundReport:
 
 @dataclass
 class RunContext:
-    """A run as its callbacks see it.
+    """A run, as every hook of a callback receives it.
+
+    Args:
+        title: Name of the run in tables and plots.
+        config: The resolved configuration as nested dicts.
+        algorithm: The algorithm of the run.
+        rounds: Number of the last round.
+        metrics: One dict per finished round, in order, including rounds before a resume.
+        state: The server's state and the client states.
+        folder: The run's folder, or None.
+        console: Console to print to, or None if the run is silent.
+        ticks: Number of calls of `on_progress` per round: one per client, or one per step in centralized training.
 
     Attributes:
-        title: What the run is called in tables and curves.
-        config: The resolved configuration as nested dicts.
-        algorithm: The algorithm that is trained.
-        rounds: The round at which the run ends.
-        metrics: A dict for every finished round, the last one last; of a resumed run the earlier ones too.
-        folder: The run's folder, or None.
-        console: Where to print, or None where the run is silent.
-        ticks: How often progress is reported within a round: once a client, or once a step in centralized training.
         stop_reason: Why the run stops early, or None.
+
+    Example:
+        ```python
+        class StopAt90(Callback):
+            def on_evaluation(self, run, metrics):
+                if metrics["accuracy"] > 0.9:
+                    run.stop(f"accuracy above 90 % after {run.round} rounds")
+        ```
     """
 
     title: str
@@ -54,29 +78,29 @@ class RunContext:
 
     @property
     def round(self) -> int:
-        """The number of finished rounds."""
+        """Number of finished rounds."""
         return self.state.round
 
     @property
     def weights(self) -> Weights:
-        """The server's parameters and buffers after the last finished round."""
+        """Parameters and buffers of the global model after the last finished round."""
         return self.state.server.weights
 
     def stop(self, reason: str) -> None:
-        """End the run after this round, as if it were the last.
+        """Stop the run after the current round, as if it were the last one.
 
         Args:
-            reason: A sentence for the summary, such as "accuracy has not improved for 5 rounds".
+            reason: The reason for the summary, such as "accuracy has not improved for 5 rounds".
         """
         self.stop_reason = reason
 
 
 class Callback:
-    """Base class: override the hooks you need. They run in the order in which callbacks are given.
+    """Base class of callbacks: override the hooks you need.
 
-    The test of a round may go on while the next round trains; `on_round_end` of a round may therefore follow
-    `on_round_start` of the next. A hook that raises ends the run with a sentence that names the callback; everything
-    up to the last finished round is saved.
+    Callbacks run in the order in which they are passed. A round may be evaluated while the next one trains, so
+    `on_round_end` may be called after `on_round_start` of the next round. If a hook raises, the run ends with an error
+    that names the callback, and everything up to the last finished round is saved.
 
     Example:
         >>> class Print(Callback):
@@ -85,41 +109,41 @@ class Callback:
     """
 
     def on_run_start(self, run: RunContext) -> None:
-        """Before the first round, or before a resumed run goes on."""
+        """Called before the first round, or before the first round of a resumed run."""
 
     def on_round_start(self, run: RunContext, round: int) -> None:
-        """Before clients are trained; `round` counts from 1."""
+        """Called before clients train; `round` counts from 1."""
 
     def on_client_end(self, run: RunContext, line: dict[str, Any]) -> None:
-        """After a client was trained or dropped; `line` is its line of clients.jsonl."""
+        """Called after a client was trained or dropped; `line` is its line of clients.jsonl."""
 
     def on_progress(self, run: RunContext) -> None:
-        """After every client; in centralized training, which has no clients, after every step."""
+        """Called after every client or, in centralized training, after every step."""
 
     def on_round_end(self, run: RunContext, report: RoundReport) -> None:
-        """After a round was folded in and, where due, tested."""
+        """Called after the server update of a round and, if the round is evaluated, after its evaluation."""
 
     def on_evaluation(self, run: RunContext, metrics: dict[str, Any]) -> None:
-        """After a round that was tested, before `on_round_end`; `metrics` is the round's line."""
+        """Called after a round was evaluated, before `on_round_end`; `metrics` is the round's line."""
 
     def on_training_end(self, run: RunContext) -> None:
-        """After the last round, before what is tested once at the end, such as personal models."""
+        """Called after the last round, before the final evaluation, such as that of personal models."""
 
     def on_run_end(self, run: RunContext, summary: dict[str, Any]) -> None:
-        """When the run ends in any way: `summary["status"]` is "finished", "failed" or "interrupted"."""
+        """Called when the run ends for any reason: `summary["status"]` is "finished", "failed" or "interrupted"."""
 
 
 class CallbackFailed(RunError):
-    """A callback raised: the run ends, and can be resumed."""
+    """A callback raised an error. The run can be resumed."""
 
 
 class Callbacks:
-    """Several callbacks called one after the other, fedra's own first; an error in a user's names the callback."""
+    """Calls the hooks of several callbacks in order; an error in a user's callback names that callback."""
 
-    def __init__(self, own: Sequence[Callback], users: Sequence[Callback], run: RunContext) -> None:
+    def __init__(self, built_in: Sequence[Callback], users: Sequence[Callback], run: RunContext) -> None:
         self.run, self._users = run, tuple(users)
-        # A round of a thousand clients asks a thousand times: hooks that nobody defines cost nothing.
-        self._hooks = {hook: [one for one in (*own, *users) if _defines(one, hook)] for hook in HOOKS}
+        # on_client_end runs once per client, so hooks that no callback defines must cost nothing.
+        self._hooks = {hook: [one for one in (*built_in, *users) if _defines(one, hook)] for hook in HOOKS}
 
     def call(self, hook: str, *arguments: Any) -> None:
         """Call a hook of every callback that defines it."""
@@ -137,7 +161,7 @@ class Callbacks:
                 ) from error
 
     def round_end(self, report: RoundReport) -> None:
-        """A round ended, and was tested where it was due."""
+        """Record a finished round and call its hooks."""
         self.run.metrics.append(report.metrics)
         if was_tested(report.metrics):
             self.call("on_evaluation", report.metrics)

@@ -1,4 +1,4 @@
-"""The metrics of every round as a CSV file."""
+"""Log of every round's metrics as a CSV file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from fedra.writing import write_atomically
 
 
 class CSVLog(Callback):
-    """Write a row a round, with a column for every metric; the file is whole at any moment.
+    """Write one row per round, with one column per metric.
+
+    The file is replaced atomically, so it is complete at any time.
 
     Args:
-        path: The file; by default metrics.csv in the run's folder.
+        path: The file. Defaults to metrics.csv in the run's folder.
 
     Example:
         >>> fedra.run("c.toml", out="runs/a", callbacks=[CSVLog()])
@@ -27,7 +29,9 @@ class CSVLog(Callback):
 
     def on_run_start(self, run: RunContext) -> None:
         if self._given is None and run.folder is None:
-            raise ConfigError("CSVLog needs a path, because the run has no folder: give CSVLog('metrics.csv') or out")
+            raise ConfigError(
+                "CSVLog must have a path if the run has no folder: pass CSVLog('metrics.csv'), or set out"
+            )
         if self._given is None:
             assert run.folder is not None
             claim(run.folder, "metrics.csv")

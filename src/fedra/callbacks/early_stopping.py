@@ -1,4 +1,4 @@
-"""Stop a run that no longer gets better."""
+"""Stop a run that no longer improves."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fedra.evaluation.results import was_tested
 
 
 class EarlyStopping(Callback):
-    """End the run when a metric has not improved for some tested rounds.
+    """Stop the run when a metric has not improved for `patience` evaluated rounds.
 
-    What it remembers is read from the run's metrics, so a resumed run stops where an uninterrupted one does.
+    The history is read from the run's metrics, so a resumed run stops at the same round as an uninterrupted one.
 
     Args:
         metric: A key of the round's metrics, such as "accuracy", "loss" or "auroc".
-        patience: How many tested rounds may pass without an improvement.
-        min_delta: The least change that counts as an improvement.
-        mode: "max" or "min"; by default "min" for "loss", "train_loss" and "log_loss", else "max".
+        patience: Number of evaluated rounds without an improvement after which the run stops.
+        min_delta: Minimum change that counts as an improvement.
+        mode: "max" or "min". Defaults to "min" for "loss", "train_loss" and "log_loss", otherwise "max".
 
     Example:
         >>> fedra.simulate(algorithm, net, clients, test, rounds=100, callbacks=[EarlyStopping(patience=5)])
@@ -41,9 +41,7 @@ class EarlyStopping(Callback):
     def on_evaluation(self, run: RunContext, metrics: dict[str, Any]) -> None:
         if self.metric not in metrics:
             numbers = ", ".join(name for name, value in metrics.items() if isinstance(value, float))
-            raise ConfigError(
-                f"EarlyStopping needs a metric of the rounds, got '{self.metric}': choose one of {numbers}"
-            )
+            raise ConfigError(f"the metric of EarlyStopping must be one of {numbers}, got '{self.metric}'")
         self._check(run)
 
     def _check(self, run: RunContext) -> None:
@@ -55,4 +53,4 @@ class EarlyStopping(Callback):
             now = -math.inf if value is None else self._sign * value
             best, since = (now, 0) if now > best + self.min_delta else (best, since + 1)
         if since >= self.patience:
-            run.stop(f"{self.metric} has not improved for {since} tested rounds (best {self._sign * best:.6g})")
+            run.stop(f"{self.metric} has not improved for {since} evaluated rounds (best {self._sign * best:.6g})")

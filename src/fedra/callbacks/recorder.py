@@ -1,4 +1,4 @@
-"""The record of a run: lines for every round and client, and checkpoints."""
+"""Record of a run: one line per round and client, and checkpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedra.storage.run_folder import RunFolder
 
 
 class Recorder(Callback):
-    """Writes metrics.jsonl, clients.jsonl and the checkpoint; `seconds` is the least time between two checkpoints."""
+    """Write metrics.jsonl, clients.jsonl and, at most every `seconds` seconds, a checkpoint."""
 
     def __init__(self, folder: RunFolder, seconds: float) -> None:
         self._folder, self._seconds, self._saved = folder, seconds, time.monotonic()

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from fedra.evaluation.results import collapse_in
 from fedra.faces.metrics.collapse import collapse_warning
 
 QUIET_SECONDS = 10.0
-"""After so long without a line, one tells how much of the round is done."""
+"""Seconds without output after which a line shows the progress within the round."""
 
 
 class Position:
-    """Where training stands, which may be a round ahead of the last that was told: its test is still going on."""
+    """Progress of training, which may be a round ahead of the last reported round while that one is evaluated."""
 
     def __init__(self, done: int, rounds: int, cohort: int) -> None:
         self.done, self._rounds, self._cohort, self._clients = done, rounds, max(cohort, 1), 0
 
-    def client(self) -> None:
-        """One more client has finished; one of a round that is tried again does not count."""
+    def add_client(self) -> None:
+        """Count a finished client, capped because a repeated round trains its clients again."""
         self._clients = min(self._clients + 1, 2 * self._cohort)
 
-    def round(self, number: int) -> None:
-        """That round was told."""
+    def finish_round(self, number: int) -> None:
+        """Record that a round was reported."""
         self.done, self._clients = number, max(0, self._clients - self._cohort)
 
     @property
     def rounds(self) -> float:
-        """Rounds done, the present one by its share."""
+        """Number of finished rounds, including the fraction of the current one."""
         return min(self.done + self._clients / self._cohort, self._rounds)
 
 
 class Bar:
-    """A progress bar with round, accuracy, examples per second and time left."""
+    """A progress bar with round, accuracy, examples per second and remaining time."""
 
     def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int) -> None:
         self._position = Position(done, rounds, cohort)
@@ -64,17 +64,17 @@ class Bar:
         self._progress.start()
 
     def stop(self) -> None:
-        """Leave the bar as it is."""
+        """Stop updating the bar."""
         self._progress.stop()
 
-    def client(self) -> None:
-        """A client has finished: the bar moves by its share of the round."""
-        self._position.client()
+    def show_client(self) -> None:
+        """Advance the bar by one client."""
+        self._position.add_client()
         done = self._position.done
         self._progress.update(self._task, completed=done + 0.95 * (self._position.rounds - done))
 
-    def round(self, report: RoundReport) -> None:
-        self._position.round(done := report.metrics["round"])
+    def show_round(self, report: RoundReport) -> None:
+        self._position.finish_round(done := report.metrics["round"])
         changes: dict[str, Any] = {"completed": done, "round": done, "rate": self._rate.text(report)}
         if shown := _accuracy(report.metrics):
             changes["accuracy"] = shown
@@ -82,40 +82,40 @@ class Bar:
 
 
 class Lines:
-    """A plain line now and then, for logs and pipes."""
+    """Plain lines at intervals, for logs and pipes."""
 
     def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int = 1) -> None:
         self._console, self._title, self._rounds = console, title, rounds
-        self._started, self._begun, self._last = time.monotonic(), done, 0.0
+        self._started, self._first, self._last = time.monotonic(), done, 0.0
         self._position = Position(done, rounds, cohort)
         self._rate = Rate()
 
     def stop(self) -> None:
-        """Lines need no end."""
+        """Do nothing: lines need no cleanup."""
 
-    def client(self) -> None:
-        """A long round is told before its end."""
-        self._position.client()
+    def show_client(self) -> None:
+        """Print the progress within a long round."""
+        self._position.add_client()
         now = time.monotonic()
         if now - max(self._last, self._started) < QUIET_SECONDS:
             return
         self._last, at = now, self._position.rounds
-        present, passed = math.ceil(at), at - self._begun
-        left = (now - self._started) / passed * (self._rounds - self._begun - passed)
+        current, passed = math.ceil(at), at - self._first
+        left = (now - self._started) / passed * (self._rounds - self._first - passed)
         self._console.print(
-            f"{self._title}  round {present}/{self._rounds}  {at - present + 1:.0%} of it  {duration(left)} left",
+            f"{self._title}  round {current}/{self._rounds}  {at - current + 1:.0%} done  {duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
 
-    def round(self, report: RoundReport) -> None:
+    def show_round(self, report: RoundReport) -> None:
         now, number = time.monotonic(), report.metrics["round"]
-        self._position.round(number)
+        self._position.finish_round(number)
         rate = self._rate.text(report)
-        if number != self._rounds and number != self._begun + 1 and now - self._last < LINE_SECONDS:
+        if number != self._rounds and number != self._first + 1 and now - self._last < LINE_SECONDS:
             return
         self._last = now
-        left = (now - self._started) / (number - self._begun) * (self._rounds - number)
+        left = (now - self._started) / (number - self._first) * (self._rounds - number)
         shown = _accuracy(report.metrics)
         self._console.print(
             f"{self._title}  round {number}/{self._rounds}{shown and f'  {shown}'}"
@@ -126,7 +126,7 @@ class Lines:
 
 
 def _accuracy(metrics: Mapping[str, Any]) -> str:
-    """What a round's test found, in two words; nothing where there was none."""
+    """Return a round's accuracy as text, or an empty string if the round was not evaluated."""
     if "collapsed" in metrics:
         return "embeddings collapsed"
     return "" if metrics["accuracy"] is None else f"accuracy {metrics['accuracy']:.2%}"
@@ -144,7 +144,7 @@ class Rate:
 
 
 class Screen(Callback):
-    """Progress on the run's console: a bar where it is a terminal, lines where it is not."""
+    """Show progress on the run's console: a bar on a terminal, lines otherwise."""
 
     def __init__(self) -> None:
         self._shown: Bar | Lines | None = None
@@ -156,11 +156,11 @@ class Screen(Callback):
 
     def on_progress(self, run: RunContext) -> None:
         if self._shown is not None:
-            self._shown.client()
+            self._shown.show_client()
 
     def on_round_end(self, run: RunContext, report: RoundReport) -> None:
         if self._shown is not None:
-            self._shown.round(report)
+            self._shown.show_round(report)
         warn_of_restarts(run.console, report.clients)
         warn_of_collapse(run.console, run.metrics)
 
@@ -173,14 +173,14 @@ class Screen(Callback):
 
 
 def warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> None:
-    """Tell whose lines say that it lost its memory."""
+    """Warn about clients whose state was lost."""
     for line in lines:
         if "restarted" in line:
-            tell(console, f"warning: client {line['client']} starts again from the global model: {line['restarted']}")
+            tell(console, f"warning: client {line['client']} restarts from the global model: {line['restarted']}")
 
 
 def warn_of_collapse(console: Console | None, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Tell that the last round's embeddings have collapsed, where those of the test before had not."""
+    """Warn if embeddings have collapsed since the previous evaluation."""
     reason = metrics[-1].get("collapsed")
     if reason is not None and collapse_in(metrics[:-1]) is None:
         tell(console, f"round {metrics[-1]['round']}: {collapse_warning(reason)}")

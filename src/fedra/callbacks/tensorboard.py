@@ -1,4 +1,4 @@
-"""TensorBoard events (the extra `tensorboard`)."""
+"""TensorBoard logging (needs the extra `tensorboard`)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedra.storage.claims import claim
 
 
 class TensorBoard(Callback):
-    """Write each round's numbers as scalars.
+    """Write the numeric metrics of every round as TensorBoard scalars.
 
     Args:
-        folder: Where the events go; by default `tensorboard` in the run's folder.
+        folder: Folder of the event files. Defaults to `tensorboard` in the run's folder.
 
     Example:
         >>> fedra.run("c.toml", out="runs/a", callbacks=[TensorBoard()])
@@ -26,14 +26,18 @@ class TensorBoard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise ConfigError("TensorBoard events need the extra 'tensorboard': pip install tensorboard") from None
+            raise ConfigError(
+                "the TensorBoard callback needs the extra 'tensorboard': pip install tensorboard"
+            ) from None
         self._make = SummaryWriter
 
     def on_run_start(self, run: RunContext) -> None:
         if self._given is None and run.folder is None:
-            raise ConfigError("TensorBoard needs a folder, because the run has none: give TensorBoard('logs') or out")
+            raise ConfigError(
+                "TensorBoard must have a folder if the run has none: pass TensorBoard('logs'), or set out"
+            )
         folder = self._given or run.folder / "tensorboard"  # type: ignore[operator]
-        # A resumed run hides what a killed one had written after its last checkpoint.
+        # A resumed run hides the events that a killed run wrote after its last checkpoint.
         self._writer = self._make(str(folder), purge_step=run.round + 1)
         if run.folder is not None and self._given is None:
             claim(run.folder, *(str(path.relative_to(run.folder)) for path in folder.glob("events.*")))

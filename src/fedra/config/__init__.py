@@ -1,1 +1,1 @@
-"""Configurations: schema, reading, overrides, names, defaults."""
+"""Run configurations: schema, TOML files, overrides, registered names and defaults."""

@@ -1,4 +1,4 @@
-"""Centralized runs: which settings of a federation do not apply to them, and how they are recognized."""
+"""Centralized runs: how to recognize them and which federation settings they ignore."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NAME = "centralized"
 
 
 def is_centralized(config: Config) -> bool:
-    """Whether the run trains one model on the pooled examples of all clients."""
+    """Return whether the run trains one model on the pooled examples of all clients."""
     return config.mode == NAME
 
 
 def title(config: Config) -> str:
-    """What a run is called in tables and curves: its algorithm, unless it is centralized."""
+    """Return the name of a run in tables and plots: its algorithm, marked if the run is centralized."""
     name = config.algorithm.settings["label"] if config.algorithm.name == OBJECT else config.algorithm.name
     if not is_centralized(config):
         return name
@@ -24,11 +24,11 @@ def title(config: Config) -> str:
 
 
 def without_federation(config: Config) -> Config:
-    """The configuration as a centralized run takes it: everything that speaks of clients at its neutral value."""
+    """Return the configuration with every client setting reset if the run is centralized."""
     if not is_centralized(config):
         if config.runner.name == NAME:
             raise ConfigError(
-                f"centralized training is a mode, not a runner: set mode = '{NAME}', and leave out runner.name"
+                f"runner.name must not be '{NAME}', which is a mode: set mode = '{NAME}' and remove runner.name"
             )
         return config
     settings = config.runner.settings if config.runner.name in ("auto", NAME) else {}
@@ -37,27 +37,27 @@ def without_federation(config: Config) -> Config:
             "runner": RunnerSection(name=NAME, **settings),
             "local": config.local.model_copy(update={"epochs": 1}),
             "cohort": CohortSection(),
-            "faults": FaultsSection(retries=0),  # the same epoch would only fail again
+            "faults": FaultsSection(retries=0),  # repeating the same epoch fails in the same way
             "diagnostics": DiagnosticsSection(classes=config.diagnostics.classes),
         }
     )
 
 
 def notice(config: Config) -> str | None:
-    """The line that says what does not apply to a centralized run, of what the configuration sets."""
+    """Return the line that lists the settings that a centralized run ignores, or None for a federated run."""
     if not is_centralized(config):
         return None
-    taken, usual = without_federation(config), Config()
+    effective, default = without_federation(config), Config()
     ignored = [
         f"{section}.{key} = {value}"
         for section in ("local", "cohort", "faults", "diagnostics")
-        for key, value in _set(getattr(config, section), getattr(usual, section))
-        if value != getattr(getattr(taken, section), key)
+        for key, value in _changed_keys(getattr(config, section), getattr(default, section))
+        if value != getattr(getattr(effective, section), key)
     ]
-    told = f"; {', '.join(ignored)} {'does' if len(ignored) == 1 else 'do'} not apply" if ignored else ""
-    return f"{NAME}: one model on the pooled examples of all clients, a round is one epoch{told}"
+    unused = f"; {', '.join(ignored)} {'does' if len(ignored) == 1 else 'do'} not apply" if ignored else ""
+    return f"{NAME}: one model on the pooled examples of all clients, one round is one epoch{unused}"
 
 
-def _set(section: Any, usual: Any) -> list[tuple[str, Any]]:
-    """The keys of a section that differ from their defaults."""
-    return [(key, value) for key, value in section if value != getattr(usual, key)]
+def _changed_keys(section: Any, default: Any) -> list[tuple[str, Any]]:
+    """Return the keys of a section that differ from their defaults, with their values."""
+    return [(key, value) for key, value in section if value != getattr(default, key)]

@@ -1,4 +1,4 @@
-"""Words that change a configuration: `key.sub=value`."""
+"""Overrides of configuration keys: `key.sub=value`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedra.errors import ConfigError
 from fedra.trust import is_import
 
 Change = tuple[Sequence[str], Any, str]
-"""The steps to a key, its new value, and how a sentence about a mistake begins."""
+"""The path to a key, its new value, and how error messages refer to the change."""
 
 
 def parse_value(text: str) -> Any:
-    """A value as TOML reads it; bare words are strings."""
+    """Parse a value as TOML, and treat bare words as strings."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -23,32 +23,33 @@ def parse_value(text: str) -> Any:
 
 
 def parse_override(word: str) -> Change:
-    """The change that a word `key.sub=value` asks for."""
+    """Parse an override of the form `key.sub=value`."""
     path, equals, text = word.partition("=")
     steps = path.strip().split(".")
     if not equals or not all(steps):
-        raise ConfigError(f"the override '{word}' is not of the form key.sub=value, such as local.epochs=5")
+        raise ConfigError(f"an override must have the form key.sub=value, such as local.epochs=5, got '{word}'")
     return steps, parse_value(text.strip()), f"the override '{word}'"
 
 
 def apply_changes(table: dict[str, Any], changes: Iterable[Change]) -> None:
-    """Set keys of a configuration's table in order; an inline table replaces a whole section, a bare name its name.
+    """Set keys of a configuration table in order: a table replaces a whole section, a string only its name.
 
-    Another name drops the fields that `table` sets for the old one and the new one does not have; the section's own
-    keys (`partition.clients`, `algorithm.plus`) and fields that the changes set themselves stay.
+    When a section's name changes, fields that `table` sets for the old name and that the new one does not have are
+    dropped. The section's own keys (`partition.clients`, `algorithm.plus`) and fields that the changes set stay.
     """
     _spell_out_names(table)
     old = {key: dict(value) for key, value in table.items() if key in SECTION_TYPES and isinstance(value, dict)}
     changed: set[tuple[str, ...]] = set()
     for steps, value, what in changes:
-        place = (*steps, "name") if len(steps) == 1 and steps[0] in SECTION_TYPES and isinstance(value, str) else steps
-        _assign(table, place, value, what)
-        changed.add(tuple(place[:2]))
+        is_name = len(steps) == 1 and steps[0] in SECTION_TYPES and isinstance(value, str)
+        path = (*steps, "name") if is_name else steps
+        _assign(table, path, value, what)
+        changed.add(tuple(path[:2]))
     for section, before in old.items():
         after = table.get(section)
         if isinstance(after, dict) and after.get("name") != before.get("name") and (section, "name") in changed:
-            kept = {key for key in before if (section, key) in changed or _has_field(section, after["name"], key)}
-            table[section] = {key: value for key, value in after.items() if key in kept or key not in before}
+            valid = {key for key in before if (section, key) in changed or _has_field(section, after["name"], key)}
+            table[section] = {key: value for key, value in after.items() if key in valid or key not in before}
 
 
 def _spell_out_names(table: dict[str, Any]) -> None:
@@ -58,7 +59,7 @@ def _spell_out_names(table: dict[str, Any]) -> None:
 
 
 def _has_field(section: str, name: Any, key: str) -> bool:
-    """Whether a key is the section's own or a field of what `name` stands for; fields of an import are not known."""
+    """Return whether a key belongs to the section or is a field of `name`; fields of an import are unknown."""
     if key in SECTION_TYPES[section].model_fields:
         return True
     from fedra.config.names import REGISTRIES
@@ -71,12 +72,12 @@ def _has_field(section: str, name: Any, key: str) -> bool:
 
 
 def _assign(table: dict[str, Any], steps: Sequence[str], value: Any, what: str) -> None:
-    """Put a value at a dotted place, making sections on the way; `what` starts the sentence of a mistake."""
+    """Set a value at a path, creating missing sections; `what` is the subject of an error message."""
     node = table
     for step in steps[:-1]:
         if node.get(step) is None:
             node[step] = {}
         node = node[step]
         if not isinstance(node, dict):
-            raise ConfigError(f"{what} goes into '{step}', which is a single value, not a section")
+            raise ConfigError(f"{what} must name a key of a section, but '{step}' is a single value")
     node[steps[-1]] = value

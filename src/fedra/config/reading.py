@@ -1,4 +1,4 @@
-"""The configuration of a run: TOML files and overrides, checked, with every default filled in."""
+"""Read and write run configurations: TOML files and overrides, validated, with every default filled in."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fedra.config.overrides import apply_changes, parse_override
 from fedra.config.schema import Config
 from fedra.errors import ConfigError, nearest
 
-ALL = (("local", "batch"), ("partition", "clients"), ("evaluation", "tested"), ("evaluation", "impostors"))
-"""Where None means all there is and is not the default: TOML, which has no null, says 0 there."""
+ZERO_MEANS_ALL = (("local", "batch"), ("partition", "clients"), ("evaluation", "tested"), ("evaluation", "impostors"))
+"""Keys where None means all and is not the default; files write 0, because TOML has no null."""
 
 
 def read(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
-    """The configuration in a TOML file (`-` reads standard input) or a dict, with `key.sub=value` overrides."""
+    """Read a configuration from a TOML file (`-` reads standard input) or a dict, with `key.sub=value` overrides."""
     if isinstance(source, Mapping):
         table, where = copy.deepcopy(dict(source)), "the configuration"
     else:
         table, where = _load(source)
     apply_changes(table, [parse_override(word) for word in overrides])
-    return _checked(table, where)
+    return _validate(table, where)
 
 
 def write(config: Config) -> str:
-    """The configuration as TOML, complete: reading it again gives the same run."""
+    """Return the complete configuration as TOML, from which the same run can be repeated."""
     table = config.model_dump()
-    for section, key in ALL:
+    for section, key in ZERO_MEANS_ALL:
         table[section][key] = table[section][key] or 0
     return tomli_w.dumps(_without_none(table))
 
@@ -47,7 +47,7 @@ def _load(source: str | Path) -> tuple[dict[str, Any], str]:
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise ConfigError(f"there is no configuration file '{path}': check the path, or write one") from None
+            raise ConfigError(f"the configuration file '{path}' does not exist: check the path") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the configuration file '{path}' cannot be read: {error}") from None
     try:
@@ -56,34 +56,46 @@ def _load(source: str | Path) -> tuple[dict[str, Any], str]:
         raise ConfigError(f"{where} is not valid TOML: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
-def _checked(table: dict[str, Any], where: str) -> Config:
-    for section, key in ALL:
+def _validate(table: dict[str, Any], where: str) -> Config:
+    for section, key in ZERO_MEANS_ALL:
         found = table.get(section)
         if isinstance(found, dict) and found.get(key) in (0, "all"):
             table = {**table, section: {**found, key: None}}
     try:
         return Config.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, where)) from None
+        raise ConfigError(_describe(error, where)) from None
 
 
-def _sentence(error: ValidationError, where: str) -> str:
+def _describe(error: ValidationError, where: str) -> str:
+    """Return the error message for the first invalid key."""
     first = error.errors()[0]
-    steps = _place(first["loc"])
+    steps = _key_path(first["loc"])
     key = ".".join(steps)
     if first["type"] == "extra_forbidden":
-        return f"{where} has no key '{key}': {nearest(steps[-1], _keys(steps[:-1]))}"
-    reason = first["msg"]
-    return f"{where} cannot use {key} = {first['input']!r}: {reason[:1].lower()}{reason[1:]}"
+        return f"unknown key '{key}' in {where}: {nearest(steps[-1], _keys(steps[:-1]))}"
+    if first["type"] == "missing":
+        return f"{key} must be set in {where}"
+    requirement = "a table" if first["type"] == "model_type" else _shorten(first["msg"])
+    return f"{key} must be {requirement}, got {first['input']!r} in {where}"
 
 
-def _place(location: Sequence[str | int]) -> list[str]:
-    """The key a mistake is at: pydantic's place without the numbers of items and the kinds it tried."""
+def _shorten(message: str) -> str:
+    """Shorten a pydantic message such as "Input should be greater than or equal to 1" to "at least 1"."""
+    prefix = "Input should be "
+    if not message.startswith(prefix):
+        return f"valid ({message[:1].lower()}{message[1:]})"
+    requirement = message.removeprefix(prefix).partition(", unable to parse")[0]
+    return requirement.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+
+
+def _key_path(location: Sequence[str | int]) -> list[str]:
+    """Return the path of an invalid key: pydantic's location without item numbers and attempted types."""
     return [str(step) for step in location[:2]]
 
 
 def _keys(section: list[str]) -> list[str]:
-    """The keys of a section, or of the whole configuration."""
+    """Return the keys of a section, or of the whole configuration."""
     model: Any = Config
     for step in section:
         model = model.model_fields[step].annotation
@@ -91,7 +103,7 @@ def _keys(section: list[str]) -> list[str]:
 
 
 def _without_none(value: Any) -> Any:
-    """TOML has no null: a key that is None is left out, which reads back as None."""
+    """Drop keys that are None, because TOML has no null and a missing key reads back as None."""
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):

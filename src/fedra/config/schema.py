@@ -1,7 +1,7 @@
-"""The tables of a configuration, each with all its keys, defaults and bounds.
+"""The sections of a configuration, with all keys, defaults and bounds.
 
-Tables with a `name` take the fields of whatever that name stands for (a data set, a partition, a model, an algorithm, a
-runner); everything else is listed here.
+A section with a `name` also takes the fields of what it names (a data set, a partition, a model, an algorithm, a
+runner). Everything else is listed here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic_core import PydanticCustomError
 from fedra.core.precision import PrecisionName
 
 RAM = 2048.0
-"""MB of RAM for what clients remember, unless configured otherwise."""
+"""Default RAM for client state, in MB."""
 
 StoredPrecision = Literal["float32", "float16", "bfloat16"]
-"""How what clients remember is stored."""
+"""Precision of stored client state."""
 
 OBJECT = "python"
-"""The name of an algorithm, a model, data or a partition that was given as an object in Python."""
+"""The name of an algorithm, a model, data or a partition that was passed as a Python object."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -29,69 +29,71 @@ Protocol = Literal["auto", "classification", "verification", "clients"]
 
 
 class Section(BaseModel):
-    """A table of the configuration; unknown keys are refused."""
+    """A section of the configuration that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NamedSection(BaseModel):
-    """A table that names something and sets its fields."""
+    """A section that names something and sets its fields."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
     @model_validator(mode="before")
     @classmethod
-    def _from_a_name(cls, table: Any) -> Any:
-        """A bare name stands for a table with that name."""
+    def _expand_name(cls, table: Any) -> Any:
+        """Turn a bare name into a table with that name."""
         if isinstance(table, str):
             return {"name": table}
         if not isinstance(table, Mapping | NamedSection):
-            raise PydanticCustomError("named_section", "give a name, or a table with a name and its fields")
+            raise PydanticCustomError("named_section", "Input should be a name, or a table with a name and its fields")
         return table
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The fields of what is named."""
+        """Fields of what the section names."""
         return dict(self.model_extra or {})
 
 
 class DataSection(NamedSection):
-    """Which data set, and how its batches are augmented; other keys are the loader's own fields."""
+    """The data set and how its batches are augmented. Other keys are fields of the data set."""
 
-    name: str = Field("digits", description="a name of `fedra list datasets`, or module:function for your own")
+    name: str = Field("digits", description="a name from `fedra list datasets`, or module:function for your own")
     augment: Literal["none", "paper"] | tuple[str, ...] = Field(
-        "none", description="'paper' for what the set's papers use, or a list of crop, flip, cutout, reflect-crop"
+        "none",
+        description="'paper' for the usual choice for this data set, or a list of crop, flip, cutout, reflect-crop",
     )
     fraction: float = Field(
-        1.0, gt=0, le=1, description="the share of each class's training examples that is used, drawn by partition.seed"
+        1.0, gt=0, le=1, description="fraction of each class's training examples to use, sampled with partition.seed"
     )
 
 
 class PublicSection(NamedSection):
-    """Public examples that every client has beside its own, of people whom no client holds: for fedfr.
+    """Public data that every client uses in addition to its own, such as fedfr's identities that no client holds.
 
-    Their training split is used, prepared as the clients' data are; other keys are the loader's own fields.
+    Its training split is used, prepared like the clients' data. Other keys are fields of the data set.
     """
 
-    name: str = Field(description="a name of `fedra list datasets`, or module:function for your own")
+    name: str = Field(description="a name from `fedra list datasets`, or module:function for your own")
 
 
 class PartitionSection(NamedSection):
-    """How the training examples are given to clients; other keys are the partition's own fields."""
+    """How the training examples are assigned to clients. Other keys are fields of the partition."""
 
-    name: str = Field("iid", description="a name of `fedra list partitions`")
+    name: str = Field("iid", description="a name from `fedra list partitions`")
     clients: int | None = Field(
         10,
         ge=1,
-        description="how many; 0 for as many as the data have (one-class, identity; natural unless told)",
+        description="number of clients; 0 for as many as the data contain (one-class, identity, natural); "
+        "natural defaults to 0",
     )
-    seed: int = Field(0, ge=0, description="seeds the split alone, apart from training")
+    seed: int = Field(0, ge=0, description="seed of the partition only; training has its own")
 
     @model_validator(mode="before")
     @classmethod
-    def _owners_stay_apart(cls, table: Any) -> Any:
-        """Whoever asks for the owners that the data name must not get ten that were put together from them."""
+    def _keep_natural_clients(cls, table: Any) -> Any:
+        """Default to one client per group of the data for `natural`, because ten clients would merge groups."""
         if table == "natural":
             return {"name": table, "clients": None}
         natural = isinstance(table, dict) and table.get("name") == "natural"
@@ -99,175 +101,186 @@ class PartitionSection(NamedSection):
 
 
 class ModelSection(NamedSection):
-    """Which network; other keys are its own fields."""
+    """The network. Other keys are fields of the model."""
 
-    name: str = Field("fedavg-cnn", description="a name of `fedra list models`, or module:function for your own")
+    name: str = Field("fedavg-cnn", description="a name from `fedra list models`, or module:function for your own")
     head: str | None = Field(
         None,
-        description="of your own network: the dotted name of the layer that makes the logits, such as 'fc'; without it "
-        "the layer whose output is the network's is taken; see docs/own-data.md",
+        description="for your own network: dotted name of the layer that computes the logits, such as 'fc'; by default "
+        "the layer whose output is the network's output; see docs/own-data.md",
     )
     projection: int | None = Field(
-        None, ge=1, description="width of a two-layer projection between body and head, as MOON's paper has it"
+        None, ge=1, description="width of a two-layer projection between body and head, as in the MOON paper"
     )
     weights: str | None = Field(
-        None, description="what to start from: a finished run's folder, or a public checkpoint file of the same network"
+        None, description="initial weights: the folder of a finished run, or a checkpoint file of the same network"
     )
-    weights_digest: str | None = Field(None, description="in a run's record: by which a changed weight file is known")
+    weights_digest: str | None = Field(
+        None, description="set by fedra: digest of the weights, to detect a changed file"
+    )
 
 
 class AlgorithmSection(NamedSection):
-    """Which algorithm; other keys are its fields, and `plus` joins more parts or algorithms to it."""
+    """The algorithm. Other keys are its fields, and `plus` adds parts or algorithms to it."""
 
-    name: str = Field("fedavg", description="a name of `fedra list methods`, or module:function for your own")
+    name: str = Field("fedavg", description="a name from `fedra list methods`, or module:function for your own")
     plus: tuple[str | dict[str, Any], ...] = Field(
         (), description="parts or algorithms to add, such as ['fedsam', { name = 'server-adam', lr = 0.1 }]"
     )
 
 
 class LocalSection(Section):
-    """How a client trains."""
+    """Local training of a client."""
 
-    epochs: int = Field(1, ge=1, description="passes over the client's data in a round")
-    batch: int | None = Field(50, ge=1, description="examples per step; 0 or 'all' for the whole client")
-    optimizer: Literal["sgd", "adam"] = Field("sgd", description="the local optimizer")
-    lr: float = Field(0.01, gt=0, description="its learning rate, before lr_decay and schedule")
-    lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the rate after every round")
+    epochs: int = Field(1, ge=1, description="passes over the client's data per round")
+    batch: int | None = Field(50, ge=1, description="batch size; 0 or 'all' for all examples of the client")
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimizer")
+    lr: float = Field(0.01, gt=0, description="learning rate, before lr_decay and schedule")
+    lr_decay: float = Field(1.0, gt=0, le=1, description="factor applied to the learning rate after every round")
     schedule: str | dict[str, Any] = Field(
-        "constant", description="the rate over the rounds: a name of `fedra list schedules`, or a table with its fields"
+        "constant",
+        description="learning rate over the rounds: a name from `fedra list schedules`, or a table with its fields",
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of SGD; fresh each round unless centralized")
+    momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum; reset every round unless centralized")
     weight_decay: float = Field(0.0, ge=0, description="added to the gradient at the unperturbed weights")
-    drop_last: bool = Field(False, description="leave out an epoch's incomplete last batch")
+    drop_last: bool = Field(False, description="drop the incomplete last batch of an epoch")
 
 
 class CohortSection(Section):
     """Which clients take part in a round."""
 
-    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients; at least one takes part")
+    fraction: float = Field(
+        1.0, gt=0, le=1, description="fraction of the clients per round; at least one client takes part"
+    )
     sampling: Literal["keyed", "legacy"] = Field(
-        "keyed", description="'legacy' draws as FedSoL's code does: NumPy's old generator seeded with the round"
+        "keyed",
+        description="'legacy' samples like FedSoL's code: NumPy's legacy generator, seeded with the round number",
     )
 
 
 class RunnerSection(NamedSection):
-    """Where clients are trained; other keys are the runner's own fields."""
+    """How clients are executed. Other keys are fields of the runner."""
 
-    name: str = Field("auto", description="auto, sequential, processes or another of `fedra list runners`")
-    auto: str | None = Field(None, description="in a run's record: why auto chose this runner")
+    name: str = Field("auto", description="a name from `fedra list runners`; 'auto' chooses one")
+    auto: str | None = Field(None, description="set by fedra: why 'auto' chose this runner")
 
 
 class EvaluationSection(Section):
-    """When and how the server's model is tested."""
+    """When and how the global model is evaluated."""
 
-    every: int = Field(1, ge=1, description="rounds between tests; the last round is always tested")
+    every: int = Field(1, ge=1, description="rounds between evaluations; the last round is always evaluated")
     protocol: Protocol = Field(
         "auto",
-        description="'classification' counts right answers on held-out images, 'verification' tells pairs of faces "
-        "apart in ten folds, 'clients' lets every client recognize its own people among strangers; 'auto' verifies "
-        "where the data set pairs people who are not trained on",
+        description="'classification' measures accuracy on held-out images; 'verification' decides in ten folds if "
+        "pairs of images show the same person; 'clients' measures how well every client identifies its own people "
+        "among unseen identities; 'auto' is 'verification' if the data set has pairs of unseen identities, otherwise "
+        "'classification'",
     )
-    enroll: int = Field(2, ge=1, description="'clients': held-out images of a person that enroll it; others are probes")
-    tested: int | None = Field(200, ge=2, description="'clients': how many clients are tested, drawn; 0 for all")
+    enroll: int = Field(2, ge=1, description="'clients': held-out images per person to enroll; the rest are probes")
+    tested: int | None = Field(200, ge=2, description="'clients': number of clients to evaluate, sampled; 0 for all")
     impostors: int | None = Field(
-        100, ge=1, description="'clients': images of other clients' people that a client meets, drawn; 0 for all"
+        100, ge=1, description="'clients': images of other clients' people per client, sampled; 0 for all"
     )
-    fpir: float = Field(0.001, gt=0, lt=1, description="'clients': the false positive rate at which TPIR is read")
+    fpir: float = Field(0.001, gt=0, lt=1, description="'clients': false positive rate at which TPIR is reported")
     metrics: tuple[str, ...] = Field(
         ("accuracy",),
-        description="'classification': what is measured, of accuracy, balanced-accuracy, precision, recall, f1, "
+        description="'classification': any of accuracy, balanced-accuracy, precision, recall, f1, "
         "f1-macro, auroc, average-precision, log-loss, mcc, per-class, confusion",
     )
-    best: str = Field("accuracy", description="the metric by which the summary's best round is chosen")
+    best: str = Field("accuracy", description="the metric that selects the best round of the summary")
     validation: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="'classification': share of every client's examples that is held out, stratified by class and "
-        "drawn by partition.seed; rounds are then tested on it, and the test set is used once, at the end",
+        description="'classification': fraction of every client's examples to hold out, stratified by class and "
+        "sampled with partition.seed; rounds are then evaluated on it, and the test set only once, at the end",
     )
     per_client: bool = Field(
-        False, description="'classification': also test the final model on every client's own mixture of classes"
+        False, description="'classification': also evaluate the final model on every client's own class distribution"
     )
 
 
 class FaultsSection(Section):
-    """Clients that fail, simulated or real."""
+    """Client failures, simulated or real."""
 
-    dropout: Share = Field(0.0, description="chance that a sampled client does not answer")
-    straggler: Share = Field(0.0, description="chance that a sampled client is slow this round")
-    slowdown: float = Field(5.0, ge=1, description="how many times slower a slow client is")
+    dropout: Share = Field(0.0, description="probability that a sampled client does not respond")
+    straggler: Share = Field(0.0, description="probability that a sampled client is slow in this round")
+    slowdown: float = Field(5.0, ge=1, description="factor by which a slow client is slower")
     deadline: float | None = Field(
-        None, gt=0, description="longest time a client may take, in units of the median client's time"
+        None, gt=0, description="maximum time per client, in units of the median client's time"
     )
-    quorum: Share = Field(0.5, description="share of the sampled clients that must answer")
-    retries: int = Field(3, ge=0, description="how often a round under quorum is repeated before the run stops")
+    quorum: Share = Field(0.5, description="fraction of the sampled clients that must respond")
+    retries: int = Field(3, ge=0, description="how often a round below quorum is repeated before the run stops")
 
 
 class CheckpointSection(Section):
-    """When the state is saved."""
+    """When checkpoints are saved."""
 
-    seconds: float = Field(10.0, ge=0, description="least time between two checkpoints; 0 saves every round")
+    seconds: float = Field(10.0, ge=0, description="minimum time between two checkpoints; 0 saves every round")
 
 
 class MemorySection(Section):
-    """Where clients' memories are kept between rounds: private layers, control variates, models of their own."""
+    """Where client state is stored between rounds: private layers, control variates, personal models."""
 
-    ram: float = Field(RAM, ge=0, description="MB of them in RAM; what is more lies on the disk until it is needed")
+    ram: float = Field(RAM, ge=0, description="MB of client state in RAM; the rest is stored on disk")
     precision: StoredPrecision = Field(
-        "float32", description="'float16' and 'bfloat16' round what clients remember; 'float32' leaves it as it is"
+        "float32", description="'float16' and 'bfloat16' round stored client state; 'float32' does not change it"
     )
 
 
 class DiagnosticsSection(Section):
-    """What else is measured each round; each costs time."""
+    """Additional measurements per round. Each one takes time."""
 
-    classes: bool = Field(False, description="class-wise accuracy of the server and how much it has forgotten")
+    classes: bool = Field(False, description="accuracy per class of the global model, and forgetting")
     preservation: bool = Field(
-        False, description="accuracy of local models on the global test set, in and out of their own classes"
+        False, description="accuracy of local models on the global test set, for classes the client has and has not"
     )
-    divergence: bool = Field(False, description="distances between the global and the local weights")
+    divergence: bool = Field(False, description="distances between global and local weights")
     proximal: bool = Field(
-        False, description="proximal loss, cosine of update and proximal gradient, mean drift per layer"
+        False, description="proximal loss, cosine between update and proximal gradient, mean drift per layer"
     )
 
 
 class LogSection(Section):
-    """Where figures go beside the run's folder."""
+    """Where metrics are logged in addition to the run's folder."""
 
     tensorboard: bool = Field(False, description="write TensorBoard events (needs the extra 'tensorboard')")
 
 
 class SweepSection(BaseModel):
-    """A grid for `fedra sweep`: dotted keys with lists of values, and the seeds. `fedra run` ignores it."""
+    """A grid for `fedra sweep`: dotted keys with lists of values, and seeds. `fedra run` ignores it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    seeds: int = Field(1, ge=1, description="how many seeds per point, from the configuration's own on")
+    seeds: int = Field(1, ge=1, description="number of seeds per grid point, starting with the configuration's seed")
     metric: str = Field(
         "final_accuracy",
-        description="the figure in summary.json that is compared, such as final_auroc; shares are shown in percent",
+        description="key of summary.json to compare, such as final_auroc; fractions are shown in percent",
     )
 
     @property
     def grid(self) -> dict[str, Any]:
-        """The keys and their values."""
+        """Swept keys with their lists of values."""
         return dict(self.model_extra or {})
 
 
 class Config(Section):
-    """Everything a run depends on; every key has a default."""
+    """The complete configuration of a run. Every key has a default."""
 
-    seed: int = Field(0, ge=0, description="seeds initial weights, cohorts, batches and augmentation")
-    rounds: int = Field(10, ge=1, description="communication rounds; in centralized training epochs")
+    seed: int = Field(0, ge=0, description="seed of initial weights, cohorts, batches and augmentation")
+    rounds: int = Field(10, ge=1, description="communication rounds; epochs if centralized")
     mode: Literal["federated", "centralized"] = Field(
-        "federated", description="'centralized' trains one model on all clients' examples: the baseline of a federation"
+        "federated", description="'centralized' trains one model on the pooled examples of all clients, as a baseline"
     )
-    device: str = Field("cpu", description="where torch computes: cpu, cuda, cuda:1, mps")
-    precision: PrecisionName = Field("float32", description="numbers of the model's passes; see docs/speed.md")
-    compile: bool = Field(False, description="run the model's passes through torch.compile; see docs/speed.md")
+    device: str = Field("cpu", description="torch device: cpu, cuda, cuda:1, mps")
+    precision: PrecisionName = Field(
+        "float32", description="data type of forward and backward passes; see docs/speed.md"
+    )
+    compile: bool = Field(
+        False, description="compile forward and backward passes with torch.compile; see docs/speed.md"
+    )
     data: DataSection = DataSection()
     public: PublicSection | None = Field(
-        None, description="a second data set that all clients have; see docs/federated-faces.md"
+        None, description="public data that all clients use; see docs/federated-faces.md"
     )
     partition: PartitionSection = PartitionSection()
     model: ModelSection = ModelSection()
@@ -292,4 +305,4 @@ SECTION_TYPES: dict[str, type[NamedSection]] = {
     "algorithm": AlgorithmSection,
     "runner": RunnerSection,
 }
-"""The sections that have a name."""
+"""Sections that have a name."""

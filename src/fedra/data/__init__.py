@@ -1,7 +1,7 @@
-"""Data sets as tensors made once.
+"""Data sets as tensors in memory.
 
-`load("cifar10")` reads one by its name, `from_arrays` makes one of your own arrays, `register` gives a loading function
-of your own a name, and `transform_for` says how batches see a data set.
+`load("cifar10")` loads a data set by name, `from_arrays` builds one from your own arrays, `register` adds your own
+loading function under a name, and `transform_for` returns the preprocessing and augmentation of a data set.
 """
 
 from __future__ import annotations

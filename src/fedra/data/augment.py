@@ -1,6 +1,6 @@
-"""Augmentation and normalization of whole batches, on the batch's device, drawn from a given generator.
+"""Augmentation and normalization of batches on their device, with a given random generator.
 
-Draws are made on the CPU and then moved, so that a batch looks the same on every device.
+Random numbers are generated on the CPU and then moved, so a batch is the same on every device.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from fedra.errors import ConfigError
 from fedra.registry import Registry
 
 AUGMENTATIONS = Registry("augmentation")
+"""Batch augmentations by name: crop, cutout, flip, reflect-crop.
+
+Example:
+    >>> sorted(AUGMENTATIONS)
+    ['crop', 'cutout', 'flip', 'reflect-crop']
+"""
 
 
 class Operation(Protocol):
-    """A random change of a batch (B, C, H, W), on raw values or on normalized ones."""
+    """A random augmentation of a batch (B, C, H, W), on raw or on normalized values."""
 
     normalized: ClassVar[bool]
 
@@ -30,7 +36,7 @@ class Operation(Protocol):
 
 @dataclass(frozen=True)
 class Crop:
-    """A window of the image's own size, at a uniform place in the image padded by `padding` on each side."""
+    """A crop of the image's own size, at a uniform position in the image padded by `padding` on each side."""
 
     padding: int = 4
     mode: Literal["zeros", "reflect"] = "zeros"
@@ -41,15 +47,15 @@ class Crop:
         shifts = torch.randint(-self.padding, self.padding + 1, (2, size, 1), generator=generator)
         rows, inside_rows = self._source(shifts[0], height)
         columns, inside_columns = self._source(shifts[1], width)
-        place = (rows[:, :, None] * width + columns[:, None, :]).view(size, 1, -1)
-        window = batch.flatten(2).gather(2, brought(place, batch.device).expand(-1, channels, -1)).view_as(batch)
+        pixels = (rows[:, :, None] * width + columns[:, None, :]).view(size, 1, -1)
+        window = batch.flatten(2).gather(2, brought(pixels, batch.device).expand(-1, channels, -1)).view_as(batch)
         if self.mode == "reflect":
             return window
         inside = (inside_rows[:, :, None] & inside_columns[:, None, :]).unsqueeze(1)
         return window.mul_(brought(inside, batch.device))
 
     def _source(self, shift: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """The rows (or columns) each window shows, padding mapped into the image, and what is no padding."""
+        """Return the rows (or columns) of each crop, clamped to the image, and which of them are not padding."""
         rows = shift + torch.arange(length)
         inside = (rows >= 0) & (rows < length)
         if self.mode == "reflect":
@@ -60,7 +66,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Flip:
-    """Left and right exchanged, for half of the images."""
+    """A horizontal flip of each image with probability 0.5."""
 
     normalized: ClassVar[bool] = False
 
@@ -87,13 +93,13 @@ class Cutout:
 
     def _covered(self, size: int, length: int, generator: torch.Generator) -> Tensor:
         center = torch.randint(length, (size, 1), generator=generator)
-        place = torch.arange(length)
-        return (place >= center - self.size // 2) & (place < center + self.size // 2)
+        position = torch.arange(length)
+        return (position >= center - self.size // 2) & (position < center + self.size // 2)
 
 
 @dataclass(frozen=True)
 class Normalize:
-    """(x - mean) / std for each channel, with x on the 0..1 scale."""
+    """Computes (x - mean) / std per channel, with x on the 0..1 scale."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -107,14 +113,15 @@ class Normalize:
 
 @dataclass(frozen=True)
 class Transform:
-    """From raw inputs to the floats a model sees: `prepare` for evaluation, `batch` for training.
+    """Converts raw inputs to the floats that a model takes: `prepare` for evaluation, `batch` for training.
 
     Args:
-        mean: Subtracted per channel, on the 0..1 scale for bytes.
-        std: Divided by after that.
+        mean: Value to subtract per channel, on the 0..1 scale for uint8.
+        std: Value to divide by per channel after that.
         augment: Random operations on training batches, in order.
 
     Example:
+        >>> import torch
         >>> Transform((0.5,), (0.5,)).prepare(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)).max()
         tensor(1.)
     """
@@ -125,18 +132,18 @@ class Transform:
 
     @property
     def deterministic(self) -> bool:
-        """Whether a training batch is what `prepare` makes of it, so that its outputs can be kept."""
+        """Whether `batch` equals `prepare`, so its outputs can be reused."""
         return not self.augment
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Without augmentation: bytes scaled to 0..1, then normalized; floats only normalized."""
+        """Scale uint8 inputs to 0..1 and normalize, without augmentation; floats are only normalized."""
         scaled = inputs.to(torch.float32) if inputs.is_floating_point() else inputs.to(torch.float32).div_(255)
         if self.mean is None or self.std is None:
             return scaled
         return Normalize(self.mean, self.std)(scaled)
 
     def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """With augmentation: first on raw values (padding is raw black), then on normalized ones."""
+        """Augment and normalize, with crops before normalization so padding is black in raw values."""
         for operation in self.augment:
             if not operation.normalized:
                 inputs = operation(inputs, generator)
@@ -149,34 +156,34 @@ class Transform:
 
 @AUGMENTATIONS.add("crop")
 def crop() -> Crop:
-    """A random crop of the image padded by 4 black pixels."""
+    """Random crop of the image padded by 4 black pixels."""
     return Crop(padding=4, mode="zeros")
 
 
 @AUGMENTATIONS.add("reflect-crop")
 def reflect_crop() -> Crop:
-    """A random crop of the image padded by 4 mirrored pixels."""
+    """Random crop of the image padded by 4 mirrored pixels."""
     return Crop(padding=4, mode="reflect")
 
 
 @AUGMENTATIONS.add("flip")
 def flip() -> Flip:
-    """Left and right exchanged half of the time."""
+    """Horizontal flip with probability 0.5."""
     return Flip()
 
 
 @AUGMENTATIONS.add("cutout")
 def cutout() -> Cutout:
-    """A square of 16 x 16 pixels blanked after normalization."""
+    """Square of 16 x 16 pixels set to zero after normalization."""
     return Cutout(size=16)
 
 
 def transform_for(dataset: Dataset, augment: str | Sequence[str] = "paper") -> Transform:
-    """How batches see a data set.
+    """Return the preprocessing and augmentation of a data set.
 
     Args:
         dataset: The data set.
-        augment: "none", "paper" for the operations that the set's papers train with, or a list of names.
+        augment: "none", "paper" for the augmentation that papers use for this data set, or a list of names.
 
     Returns:
         The transform from raw inputs to floats.
@@ -191,7 +198,7 @@ def transform_for(dataset: Dataset, augment: str | Sequence[str] = "paper") -> T
     elif augment == "paper":
         names = dataset.augment
     elif isinstance(augment, str):
-        raise ConfigError(f"augment = '{augment}' is not usable: write 'none', 'paper' or a list of names")
+        raise ConfigError(f"augment must be 'none', 'paper' or a list of names, got '{augment}'")
     else:
         names = tuple(augment)
     operations = tuple(AUGMENTATIONS[name]() for name in names)
@@ -202,12 +209,12 @@ def transform_for(dataset: Dataset, augment: str | Sequence[str] = "paper") -> T
 def _check_shape(dataset: Dataset, names: Sequence[str], operations: Sequence[Operation]) -> None:
     if operations and len(dataset.shape) != 3:
         raise ConfigError(
-            f"augment = {list(names)} needs images, and the examples of '{dataset.name}' have the shape "
-            f"{dataset.shape}: set augment to 'none'"
+            f"augment = {list(names)} must be used with images (C, H, W), got examples of shape {dataset.shape} in "
+            f"'{dataset.name}': set augment to 'none'"
         )
     for name, operation in zip(names, operations, strict=True):
         if isinstance(operation, Crop) and operation.padding >= min(dataset.shape[-2:]):
             raise ConfigError(
-                f"augment '{name}' pads by {operation.padding} pixels, too many for the images of "
-                f"'{dataset.name}' ({dataset.shape[-2]} x {dataset.shape[-1]}): leave it out"
+                f"images must be larger than {operation.padding} pixels for the augmentation '{name}', got "
+                f"{dataset.shape[-2]} x {dataset.shape[-1]} in '{dataset.name}': remove it from augment"
             )

@@ -1,8 +1,7 @@
-"""Decoded arrays kept beside the data, so that a set is decoded once: one safetensors file for each entry.
+"""Cache of decoded data sets: one safetensors file per entry, in the folder `.cache` of the data root.
 
-An entry is valid while the names, sizes and modification times of its source files and the loader's fields
-are what they were. Tensors come back memory-mapped; a damaged entry is decoded again; a folder that cannot
-be written costs the time of decoding and nothing else.
+An entry is valid while the names, sizes and modification times of its source files and the loader's fields stay the
+same. Tensors are memory-mapped. A damaged entry is decoded again, and a read-only folder only disables the cache.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch import Tensor
 from fedra.writing import replacing
 
 FORMAT = 1
-"""Raised whenever a loader's decoding changes, so that old entries are not believed."""
+"""Version of the decoding; increase it when a loader changes, to invalidate old entries."""
 
 
 def cached(
@@ -30,14 +29,14 @@ def cached(
     decode: Callable[[], dict[str, Tensor]],
     fields: Mapping[str, Any] | None = None,
 ) -> dict[str, Tensor]:
-    """`decode()`, or what it returned last time for the same `sources` and `fields`."""
+    """Return `decode()`, or its cached result for the same `sources` and `fields`."""
     entry = root / ".cache" / f"{name}-{_digest(dict(fields or {}))[:12]}.safetensors"
     stamp = _digest([FORMAT, [_state(source) for source in sources]])
-    kept = _read(entry, stamp)
-    if kept is not None:
-        return kept
+    stored = _read(entry, stamp)
+    if stored is not None:
+        return stored
     decoded = decode()
-    # A read-only or full disk must not cost the user a set that was decoded correctly.
+    # Without a writable disk the data set is still usable.
     with contextlib.suppress(OSError):
         _write(entry, stamp, decoded)
     return decoded
@@ -53,7 +52,7 @@ def _state(source: Path) -> list[Any]:
 
 
 def _read(entry: Path, stamp: str) -> dict[str, Tensor] | None:
-    """The tensors kept under this stamp; None if there are none, or if another process replaced them meanwhile."""
+    """Read the tensors with this stamp; None if there are none, or if another process has just replaced them."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -61,10 +60,10 @@ def _read(entry: Path, stamp: str) -> dict[str, Tensor] | None:
             if (file.metadata() or {}).get("stamp") != stamp:
                 return None
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        # The header and the tensors are opened one after the other by path, so both may be of different files.
+        # Header and tensors are opened by path one after the other, so they may belong to different files.
         with safe_open(entry, framework="pt") as file:
             return found if (file.metadata() or {}).get("stamp") == stamp else None
-    except (OSError, RuntimeError, SafetensorError):  # torch raises a RuntimeError where the file became shorter
+    except (OSError, RuntimeError, SafetensorError):  # torch raises RuntimeError if the file was truncated
         return None
 
 

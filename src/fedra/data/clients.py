@@ -1,4 +1,4 @@
-"""Clients as the core sees them: views of one pooled data set, or people's own tensors."""
+"""The clients' training examples: views of one pooled data set, or separate tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedra.core.ownership import Owners
 
 
 class Rows(Sequence[Tensor]):
-    """Each client's rows of a pool, cut from one tensor: ten thousand small tensors weigh more than what they hold."""
+    """Each client's rows of a pool, as views of one tensor, because many small tensors need more memory."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
         self._all = torch.from_numpy(np.concatenate(parts))
@@ -32,15 +32,15 @@ class Rows(Sequence[Tensor]):
     def __getitem__(self, client: slice) -> list[Tensor]: ...
 
     def __getitem__(self, client: int | slice) -> Tensor | list[Tensor]:
-        places = range(len(self))[client]
-        if isinstance(places, range):
-            return [self[place] for place in places]
-        return self._all[self._ends[places] : self._ends[places + 1]]
+        selected = range(len(self))[client]
+        if isinstance(selected, range):
+            return [self[index] for index in selected]
+        return self._all[self._ends[selected] : self._ends[selected + 1]]
 
 
 @dataclass(frozen=True)
 class PooledClients:
-    """Clients that share one pool of examples, each by its rows: memory is the pool's, whatever their number."""
+    """Clients that share one pool of examples and store only their rows, so memory does not grow with clients."""
 
     pool: Examples
     rows: Sequence[Tensor]
@@ -49,7 +49,7 @@ class PooledClients:
     def split(
         cls, inputs: Tensor, targets: Tensor, transform: InputTransform, parts: Sequence[np.ndarray]
     ) -> PooledClients:
-        """A pool divided by a partition."""
+        """Split a pool by a partition."""
         return cls(Examples(inputs, targets, transform), Rows(parts))
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class PooledClients:
         return self._examples(self.rows[client])
 
     def labels(self, client: int) -> Tensor:
-        """The client's labels, without its inputs."""
+        """Return the labels of a client without copying its inputs."""
         return self.pool.targets[self.rows[client]]
 
     def joined(self, clients: Sequence[int]) -> Examples:
@@ -79,7 +79,7 @@ class PooledClients:
         return (self.pool.inputs, self.pool.targets)
 
     def together(self) -> OwnClients:
-        """One client that holds what any client holds, each example once and in the pool's own order."""
+        """Return one client with the examples of all clients, each example once and in the order of the pool."""
         rows = torch.unique(torch.cat(list(self.rows)))
         if len(rows) == len(self.pool):
             return OwnClients([self.pool])
@@ -87,8 +87,8 @@ class PooledClients:
 
 
 @dataclass(frozen=True)
-class EachItsOwn:
-    """Prepares a pool of clients' examples, given by their rows, each as its client does."""
+class PerClientTransform:
+    """Transform of pooled examples, given by row, that applies each client's own transform."""
 
     examples: tuple[Examples, ...]
 
@@ -105,18 +105,18 @@ class EachItsOwn:
     def _joined(self, rows: Tensor, prepare: Callable[[Examples, Tensor], Tensor]) -> Tensor:
         ends = torch.tensor([len(own) for own in self.examples]).cumsum(0)
         owners = torch.searchsorted(ends, rows.cpu(), right=True)
-        pieces, places = [], []
+        pieces, all_positions = [], []
         for client in torch.unique(owners).tolist():
-            place = (owners == client).nonzero()[:, 0]
+            positions = (owners == client).nonzero()[:, 0]
             own = self.examples[client]
-            pieces.append(prepare(own, rows.cpu()[place] - (int(ends[client]) - len(own))).to(rows.device))
-            places.append(place)
-        return torch.cat(pieces)[torch.cat(places).argsort().to(rows.device)]
+            pieces.append(prepare(own, rows.cpu()[positions] - (int(ends[client]) - len(own))).to(rows.device))
+            all_positions.append(positions)
+        return torch.cat(pieces)[torch.cat(all_positions).argsort().to(rows.device)]
 
 
 @dataclass(frozen=True)
 class OwnClients:
-    """Clients each with tensors of their own."""
+    """Clients with separate tensors."""
 
     examples: Sequence[Examples]
 
@@ -134,7 +134,7 @@ class OwnClients:
         return self.examples[client]
 
     def labels(self, client: int) -> Tensor:
-        """The client's labels."""
+        """Return the labels of a client."""
         return self.examples[client].targets
 
     def joined(self, clients: Sequence[int]) -> Examples | None:
@@ -150,24 +150,24 @@ class OwnClients:
             yield from (own.inputs, own.targets)
 
     def together(self) -> OwnClients:
-        """One client that holds what all clients hold, one client's examples after the other's."""
+        """Return one client with the examples of all clients, in client order."""
         targets = torch.cat([own.targets for own in self.examples])
         first = self.examples[0].transform
         if all(own.transform is first or own.transform == first for own in self.examples):
             return OwnClients([Examples(torch.cat([own.inputs for own in self.examples]), targets, first)])
-        return OwnClients([Examples(torch.arange(len(targets)), targets, EachItsOwn(tuple(self.examples)))])
+        return OwnClients([Examples(torch.arange(len(targets)), targets, PerClientTransform(tuple(self.examples)))])
 
 
 @dataclass(frozen=True)
 class LocalLabels:
-    """Clients that number their own classes from zero; which classes of the federation those are, `owners` knows."""
+    """Clients whose labels index their own classes; `owners` maps these to global classes."""
 
     clients: PooledClients | OwnClients
     owners: Owners
 
     @classmethod
     def of(cls, clients: PooledClients | OwnClients, classes: int) -> LocalLabels:
-        """The clients with the classes that each of them holds."""
+        """Derive each client's classes from its labels."""
         return cls(clients, Owners([torch.unique(clients.labels(c)) for c in range(len(clients))], classes))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What a loader hands over: images and labels as tensors made once, and how to look at them."""
+"""The data set classes: splits of examples, verification pairs, and metadata."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Split:
-    """Examples and their labels.
+    """Inputs and their labels.
 
     Args:
         inputs: uint8 (N, C, H, W) for images, or float (N, ...).
-        targets: int64 (N,), the number of each example's class.
+        targets: Class index of each example, int64 (N,).
 
     Example:
         >>> import torch
@@ -30,13 +30,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of test examples to be told apart: do the rows `first[i]` and `second[i]` show the same person?
+    """Pairs of test examples for verification.
 
     Args:
-        first: Rows of the test split, int64 (P,).
-        second: The rows they are compared with, int64 (P,).
-        same: Whether both show the same person, bool (P,).
-        folds: The fold of each pair, int64 (P,) in rising order; a fold's threshold is chosen on the others.
+        first: Row of the test split of each pair's first image, int64 (P,).
+        second: Row of each pair's second image, int64 (P,).
+        same: Whether both images show the same person, bool (P,).
+        folds: Fold of each pair, int64 (P,) in ascending order. The threshold of a fold is chosen on the other folds.
 
     Example:
         >>> import torch
@@ -56,21 +56,20 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test split, and how to look at them.
+    """A training and a test split with metadata.
 
     Args:
-        name: What messages call the data set.
-        train: The training examples.
-        test: The test examples. Targets from the number of classes on are unseen identities: people whom training
-            never sees, for `pairs` to compare.
-        classes: The names of the classes.
-        mean: Subtracted per channel, on the 0..1 scale for bytes; None leaves inputs as they are.
-        std: Divided by after that.
-        augment: The batch operations that the set's papers train with.
-        groups: The natural owner of each training example (a writer, a hospital, a folder), where the set has one.
-        notes: What a report says about the data.
+        name: Name of the data set in messages.
+        train: Training examples.
+        test: Test examples. Targets of `len(classes)` and above are unseen identities, which `pairs` compares.
+        classes: Names of the classes.
+        mean: Value to subtract per channel, on the 0..1 scale for uint8; None disables normalization.
+        std: Value to divide by per channel after that.
+        augment: Names of the augmentations that papers use for this data set.
+        groups: Owner of each training example (a writer, a hospital, a folder), if the data set has owners.
+        notes: Notes on the data for reports.
         pairs: Pairs of test examples for verification.
-        group_names: The names of the groups, where the set knows them.
+        group_names: Names of the groups, if known.
 
     Example:
         >>> import torch
@@ -93,11 +92,11 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one example."""
+        """Shape of one example."""
         return tuple(self.train.inputs.shape[1:])
 
     @property
     def known_test(self) -> Split:
-        """The test examples of the classes: those of which accuracy can be counted."""
+        """Test examples of the training classes, without unseen identities; accuracy is computed on these."""
         known = self.test.targets < len(self.classes)
         return self.test if bool(known.all()) else Split(self.test.inputs[known], self.test.targets[known])

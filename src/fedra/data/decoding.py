@@ -1,4 +1,4 @@
-"""What every loader checks about decoded arrays, and the one way to split a set that has no test part."""
+"""Checks of decoded arrays, and the stratified split for data sets without test data."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ Integers = NDArray[np.int64]
 
 
 def as_split(images: Bytes, labels: NDArray[Any], classes: int, source: Path) -> Split:
-    """Images (N, C, H, W) and labels (N,) from `source` as tensors, once they are known to fit together."""
+    """Check images (N, C, H, W) and labels (N,) from `source`, and convert them to tensors."""
     if len(images) == 0:
-        raise DataError(f"{source} holds no images: fetch the file again")
+        raise DataError(f"{source} must contain at least one image, got none: download it again")
     if len(images) != len(labels):
-        raise DataError(f"{source} has {len(images)} images but {len(labels)} labels: fetch the files again")
+        raise DataError(
+            f"{source} must have as many images as labels, got {len(images)} and {len(labels)}: download it again"
+        )
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0 or highest >= classes:
         wrong = lowest if lowest < 0 else highest
-        raise DataError(f"{source} has the label {wrong} where 0 to {classes - 1} are valid: check the file")
-    # Contiguous and writable, which torch wants; copied only when it is not.
+        raise DataError(f"{source} must have labels between 0 and {classes - 1}, got {wrong}: check the file")
+    # torch needs contiguous, writable memory; this copies only if necessary.
     pixels = np.require(images, requirements=["C", "W"])
     return Split(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
 def stratified(labels: Tensor, test_fraction: float) -> tuple[Tensor, Tensor]:
-    """Indices of a training and a test part with the same share of every class, always the same ones.
+    """Return the training and test indices of a fixed stratified split, in the order of the data set.
 
-    A class keeps at least one training example; each part is in the order of the set.
+    Every class has at least one training example.
     """
-    # RandomState: its stream is frozen across numpy versions, so the split is the same everywhere.
+    # The stream of RandomState is the same in all NumPy versions, so the split is too.
     draw = np.random.RandomState(0)
     values = labels.numpy()
     is_test = np.zeros(len(values), dtype=bool)
@@ -49,7 +51,7 @@ def stratified(labels: Tensor, test_fraction: float) -> tuple[Tensor, Tensor]:
 
 
 def tensors(train: Split, test: Split) -> dict[str, Tensor]:
-    """Two splits as the flat dict that the cache keeps."""
+    """Flatten two splits to a dict for the cache."""
     return {
         "train_inputs": train.inputs,
         "train_targets": train.targets,
@@ -58,9 +60,9 @@ def tensors(train: Split, test: Split) -> dict[str, Tensor]:
     }
 
 
-def splits(kept: dict[str, Tensor]) -> tuple[Split, Split]:
-    """The inverse of `tensors`."""
+def splits(stored: dict[str, Tensor]) -> tuple[Split, Split]:
+    """Invert `tensors`."""
     return (
-        Split(kept["train_inputs"], kept["train_targets"]),
-        Split(kept["test_inputs"], kept["test_targets"]),
+        Split(stored["train_inputs"], stored["train_targets"]),
+        Split(stored["test_inputs"], stored["test_targets"]),
     )

@@ -1,7 +1,7 @@
-"""Public files by HTTP: several mirrors, resumed when broken off, checked, and put in place in one step.
+"""Downloads of public files over HTTP, with mirrors, resume, checksums and atomic replacement.
 
-A file whose checksum is not known for certain has none: its size, where known, and its format (by the
-loader) are checked instead. FEDRA_OFFLINE=1 forbids all of it.
+Without a known checksum, the size (if known) and the format (by the loader) are checked instead. FEDRA_OFFLINE=1
+disables downloads.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fedra.console import DownloadProgress
 from fedra.errors import DataError
 
 ATTEMPTS = 3
-"""How often a mirror is asked again, each time for what is still missing, before the next one is."""
+"""Number of attempts per mirror; each one resumes the previous transfer."""
 TIMEOUT = 30.0
 CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A public file: its name, its mirrors in order, and what is known for certain of its content."""
+    """A public file: name, mirrors in order of preference, and known checksums and size."""
 
     name: str
     urls: tuple[str, ...]
@@ -34,45 +34,42 @@ class RemoteFile:
     size: int | None = None
 
 
-class BrokenOff(Exception):
-    """A transfer that ended early; the next attempt asks for the rest."""
+class TransferInterrupted(Exception):
+    """A transfer ended early; the next attempt resumes it."""
 
 
 class WrongContent(Exception):
-    """A whole file that is not the one we know."""
+    """A complete file has the wrong size or checksum."""
 
 
 def offline() -> bool:
-    """Whether the environment variable FEDRA_OFFLINE forbids downloading."""
+    """Return whether the environment variable FEDRA_OFFLINE disables downloads."""
     return os.environ.get("FEDRA_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
 def locate(
     file: RemoteFile, folders: tuple[Path, ...], names: tuple[str, ...] = (), *, timeout: float = TIMEOUT
 ) -> Path:
-    """The file, under its own name or one of `names`, in the first folder that has it; else downloaded.
-
-    A download goes into the first folder.
-    """
+    """Find a file by its name or one of `names` in `folders`, or download it to the first folder."""
     for folder in folders:
         for name in (file.name, *names):
             if (folder / name).is_file():
                 return folder / name
     if offline():
-        raise _missing(file, folders, "downloading is off (FEDRA_OFFLINE is set)")
+        raise _missing(file, folders, "downloads are disabled (FEDRA_OFFLINE is set)")
     try:
         folders[0].mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _missing(file, folders, f"the folder {folders[0]} cannot be made ({error})") from None
+        raise _missing(file, folders, f"the folder {folders[0]} cannot be created ({error})") from None
     return _download(file, folders, timeout)
 
 
 def _missing(file: RemoteFile, folders: tuple[Path, ...], why: str) -> DataError:
-    looked = " and ".join(str(folder) for folder in folders)
-    source = f"fetch it from {file.urls[0]}" if file.urls else "get it from its authors"
+    searched = " or ".join(str(folder) for folder in folders)
+    source = f"download it from {file.urls[0]}" if file.urls else "get it from its authors"
     return DataError(
-        f"the file {file.name} is not in {looked} and {why}: {source} on a machine with a network and put it "
-        f"into {folders[0]}, or set FEDRA_DATA to the folder that holds your data"
+        f"the file {file.name} must be in {searched}, but it is missing and {why}: {source} and put it into "
+        f"{folders[0]}, or set FEDRA_DATA to your data folder"
     )
 
 
@@ -88,7 +85,7 @@ def _download(file: RemoteFile, folders: tuple[Path, ...], timeout: float) -> Pa
                 _verify(part, file)
                 os.replace(part, target)
                 return target
-            except BrokenOff as error:
+            except TransferInterrupted as error:
                 failures.append(f"{url}: {error}")
             except WrongContent as error:
                 part.unlink()
@@ -98,56 +95,56 @@ def _download(file: RemoteFile, folders: tuple[Path, ...], timeout: float) -> Pa
             except (OSError, http.client.HTTPException) as error:
                 failures.append(f"{url}: {getattr(error, 'reason', None) or error}")
                 break
-    raise _missing(file, folders, f"no mirror gave it ({'; '.join(dict.fromkeys(failures))})")
+    raise _missing(file, folders, f"the download failed ({'; '.join(dict.fromkeys(failures))})")
 
 
 def _transfer(url: str, part: Path, file: RemoteFile, timeout: float) -> None:
-    """Append to `part` what it lacks of `url`, or write it anew where the server cannot resume."""
+    """Append the missing bytes of `url` to `part`, or start over if the server does not support resuming."""
     start = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "fedra", **({"Range": f"bytes={start}-"} if start else {})}
     try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
         with error:
             if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise
             if error.headers.get("Content-Range") == f"bytes */{start}":
-                return  # an earlier transfer had already brought all of it
+                return  # the file is already complete
             part.unlink()
-            raise BrokenOff("the part left by an earlier download did not fit") from None
-    with answer:
-        resumes = str(answer.headers.get("Content-Range")).startswith(f"bytes {start}-")
-        _append(answer, part, start if answer.status == http.client.PARTIAL_CONTENT and resumes else 0, file)
+            raise TransferInterrupted("the partial file of an earlier download did not match") from None
+    with response:
+        resumes = str(response.headers.get("Content-Range")).startswith(f"bytes {start}-")
+        _append(response, part, start if response.status == http.client.PARTIAL_CONTENT and resumes else 0, file)
 
 
-def _append(answer: http.client.HTTPResponse, part: Path, start: int, file: RemoteFile) -> None:
-    length = answer.headers.get("Content-Length")
+def _append(response: http.client.HTTPResponse, part: Path, start: int, file: RemoteFile) -> None:
+    length = response.headers.get("Content-Length")
     total = start + int(length) if length else file.size
     received = start
     with part.open("ab" if start else "wb") as stream, DownloadProgress(file.name, total, start) as bar:
-        while block := _block(answer):
+        while block := _read_chunk(response):
             stream.write(block)
             received += len(block)
             bar.advance(len(block))
     if total is not None and received < total:
-        raise BrokenOff(f"the transfer ended after {received} of {total} bytes")
+        raise TransferInterrupted(f"the transfer ended after {received} of {total} bytes")
 
 
-def _block(answer: http.client.HTTPResponse) -> bytes:
+def _read_chunk(response: http.client.HTTPResponse) -> bytes:
     try:
-        return answer.read(CHUNK)
+        return response.read(CHUNK)
     except (OSError, http.client.HTTPException) as error:
-        raise BrokenOff(f"the connection was lost ({error})") from None
+        raise TransferInterrupted(f"the connection was lost ({error})") from None
 
 
 def _verify(part: Path, file: RemoteFile) -> None:
     size = part.stat().st_size
     if file.size is not None and size != file.size:
-        raise WrongContent(f"it has {size} bytes instead of {file.size}")
+        raise WrongContent(f"it must have {file.size} bytes, got {size}")
     for method, expected in (("md5", file.md5), ("sha256", file.sha256)):
         if expected is None:
             continue
         with part.open("rb") as stream:
             found = hashlib.file_digest(stream, method).hexdigest()
         if found != expected:
-            raise WrongContent(f"its {method} is {found} instead of {expected}")
+            raise WrongContent(f"its {method} must be {expected}, got {found}")

@@ -1,4 +1,4 @@
-"""How large image files are, and what is said where they had to be cut and resized to fit a network."""
+"""Sizes of image files, and the note on images that were cropped and resized for a network."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 UNALIGNED = "unaligned"
-"""Under this name a data set's notes say that its faces may not be aligned."""
+"""Key of a data set's note that its faces may not be aligned."""
 
 
 def image_sizes(sources: Sequence[Path | bytes]) -> Tensor:
-    """(N, 2): height and width of every image, from its header alone; 0 where it cannot be read."""
+    """Read height and width of every image from its header, as (N, 2); 0 if an image cannot be read."""
     from PIL import Image
 
     sizes = torch.zeros(len(sources), 2, dtype=torch.int64)
@@ -29,12 +29,12 @@ def image_sizes(sources: Sequence[Path | bytes]) -> Tensor:
 
 
 def cut_note(sizes: Tensor, size: tuple[int, int]) -> str | None:
-    """The sentence on face images that were cut to their middle square and resized; None where none had to be."""
+    """Return the note on face images that were cropped to their central square and resized, or None without any."""
     other = [(int(height), int(width)) for height, width in sizes.tolist() if (height, width) not in ((0, 0), size)]
     if not other:
         return None
     (height, width), _ = Counter(other).most_common(1)[0]
     return (
-        f"{len(other):,} of {len(sizes):,} images are not {size[0]}x{size[1]} (most of them {height}x{width}) and were "
-        "cut to their middle square and resized: align photographs first with `fedra faces align`"
+        f"{len(other):,} of {len(sizes):,} images are not {size[0]}x{size[1]} (most are {height}x{width}) and were "
+        "cropped to their central square and resized: align photos first with `fedra faces align`"
     )

@@ -1,4 +1,4 @@
-"""Trees of image files: which images are there, whose they are, and their pixels."""
+"""Folders of image files: list them with class and group, and decode them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fedra.errors import DataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".gif")
 SHOWN = 10
-"""How many bad images an error lists by name."""
-PORTION = 1024
-"""Images whose decoding is asked for at once: it bounds what waits in memory."""
+"""Maximum number of names that an error message lists."""
+CHUNK = 1024
+"""Images that are submitted for decoding at once; limits the number of decoded images in memory."""
 MOST_THREADS = 16
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The images under a folder, with the name of each one's class and group ("" without groups)."""
+    """Images of a folder, with the class and group name of each ("" without groups)."""
 
     paths: tuple[Path, ...]
     classes: tuple[str, ...]
@@ -35,41 +35,42 @@ class Listing:
 
 
 def list_images(base: Path, *, groups: bool = False) -> Listing:
-    """The images of base/class/image, or with `groups` of base/group/class/image, in the order of names."""
+    """List the images base/class/image, or base/group/class/image with `groups`, sorted by name."""
     found: list[tuple[Path, str, str]] = []
     for group in _folders(base) if groups else [base]:
         for folder in _folders(group):
             images = [file for file in sorted(folder.iterdir()) if _is_image(file)]
             if not images:
-                raise DataError(f"the class folder {folder} holds no images: fill it or remove it")
+                raise DataError(f"the class folder {folder} must contain images, got none: add some or remove it")
             found += [(image, folder.name, group.name if groups else "") for image in images]
     paths, classes, owners = zip(*found, strict=True)
     return Listing(paths, classes, owners)
 
 
 def under(root: Path, given: str) -> Path:
-    """A file or folder by its whole path, or relative to the data root or the current folder."""
+    """Resolve a path that is absolute, or relative to the data root or the current folder."""
     path = Path(given).expanduser()
     here, there = path.absolute(), root / path
     if here.exists() and there.exists() and not here.samefile(there):
         raise DataError(
-            f"'{given}' is both {there} (under the data root) and {here} (in the current folder): write the whole path"
+            f"the path '{given}' must be unambiguous, got {there} (in the data root) and {here} (in the current "
+            "folder): use the absolute path"
         )
     return here if here.exists() else there
 
 
 def indices(names: Sequence[str], known: Sequence[str]) -> Tensor:
-    """Each name's place in `known`."""
-    place = {name: number for number, name in enumerate(known)}
-    return torch.tensor([place[name] for name in names], dtype=torch.int64)
+    """Return the index of each name in `known`."""
+    index = {name: number for number, name in enumerate(known)}
+    return torch.tensor([index[name] for name in names], dtype=torch.int64)
 
 
 def _folders(base: Path) -> list[Path]:
     if not base.is_dir():
-        raise DataError(f"there is no folder {base}: check the path")
+        raise DataError(f"the folder {base} does not exist: check the path")
     folders = [entry for entry in sorted(base.iterdir()) if entry.is_dir() and entry.name[0] != "."]
     if not folders:
-        raise DataError(f"the folder {base} has no folders in it: put each class's images into its own folder")
+        raise DataError(f"the folder {base} must contain one folder of images per class, got no folders")
     return folders
 
 
@@ -84,14 +85,13 @@ def read_images(
     size: tuple[int, int] | None = None,
     square: bool = False,
 ) -> Tensor:
-    """The pixels, uint8 (N, 1 or 3, height, width); `size` (height, width) resizes what is not that large.
+    """Decode images to uint8 (N, 1 or 3, height, width) and resize them to `size` (height, width).
 
-    A source is a file, or a file's content. `square` takes the largest square about the middle first, so that nothing
-    is stretched.
+    A source is a path or the content of a file. `square` first crops to the central square, to keep the aspect ratio.
     """
     pixels, problems = usable_images(sources, gray=gray, size=size, square=square)
     if problems:
-        listed = shortened([f"{name_of(sources, number)} ({why})" for number, why in problems.items()])
+        listed = shortened([f"{_source_name(sources, number)} ({why})" for number, why in problems.items()])
         raise DataError(f"{len(problems)} images cannot be used, repair or remove them: {listed}")
     return pixels
 
@@ -103,47 +103,47 @@ def usable_images(
     size: tuple[int, int] | None = None,
     square: bool = False,
 ) -> tuple[Tensor, dict[int, str]]:
-    """As `read_images`, but with what is wrong with each image that cannot be used; its pixels are black."""
+    """Decode images like `read_images`, but return the problem of each unreadable one, whose pixels are zero."""
     first = -1
     pixels: Bytes | None = None
     problems: dict[int, str] = {}
-    for number, image in enumerate(_decoded(sources, gray, size, square)):
+    for number, image in enumerate(_decode_all(sources, gray, size, square)):
         if isinstance(image, _Unusable):
             problems[number] = str(image)
             continue
         if pixels is None:
-            first, pixels = number, _room(len(sources), image)
+            first, pixels = number, _allocate(len(sources), image)
         if image.shape != pixels.shape[1:]:
             raise DataError(
-                f"the images differ in size ({name_of(sources, first)} is {_size(pixels[first])}, "
-                f"{name_of(sources, number)} is {_size(image)}): set `size` to resize them all"
+                f"images must have the same size, got {_source_name(sources, first)} with {_size(pixels[first])} and "
+                f"{_source_name(sources, number)} with {_size(image)}: set `size` to resize them"
             )
         pixels[number] = image
     if pixels is None:
-        listed = f", such as {name_of(sources, 0)} ({problems[0]})" if problems else ""
-        raise DataError(f"there are no images to read{listed}: check the path")
+        listed = f" of {len(sources)}, such as {_source_name(sources, 0)} ({problems[0]})" if problems else ""
+        raise DataError(f"at least one image must be readable, got none{listed}: check the path")
     return torch.from_numpy(pixels), problems
 
 
-def name_of(sources: Sequence[Path] | Sequence[bytes], number: int) -> str:
-    """A source as an error names it: its path, or its number where it has none."""
+def _source_name(sources: Sequence[Path] | Sequence[bytes], number: int) -> str:
+    """Return the path of a source, or its number if it has no path."""
     source = sources[number]
     return str(source) if isinstance(source, Path) else f"image {number}"
 
 
 def shortened(names: Sequence[str]) -> str:
-    """A list for a sentence: its first entries, and dots for the rest."""
+    """Join the first names for an error message, with dots for the rest."""
     return "; ".join(names[:SHOWN]) + ("; ..." if len(names) > SHOWN else "")
 
 
-def _decoded(
+def _decode_all(
     sources: Sequence[Path] | Sequence[bytes], gray: bool, size: tuple[int, int] | None, square: bool
 ) -> Iterator[Bytes | _Unusable]:
-    """Every image in its turn, decoded by several threads a portion ahead."""
+    """Yield the images in order, decoded by several threads one chunk ahead."""
 
     def read(source: Path | bytes) -> Bytes | _Unusable:
         try:
-            return _read(source, gray, size, square)
+            return _decode(source, gray, size, square)
         except _Unusable as problem:
             return problem
 
@@ -151,22 +151,22 @@ def _decoded(
         ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool,
         CountProgress("decoding images", len(sources)) as bar,
     ):
-        for start in range(0, len(sources), PORTION):
-            some: Sequence[Path | bytes] = sources[start : start + PORTION]
+        for start in range(0, len(sources), CHUNK):
+            some: Sequence[Path | bytes] = sources[start : start + CHUNK]
             for image in pool.map(read, some):
                 yield image
                 bar.advance(1)
 
 
-def _room(count: int, image: Bytes) -> Bytes:
-    """An array for so many such images, refused where they would never fit into this machine's memory."""
-    wanted = count * image.nbytes
+def _allocate(count: int, image: Bytes) -> Bytes:
+    """Allocate an array for `count` images, or raise if it does not fit into memory."""
+    needed = count * image.nbytes
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if wanted > there:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > memory:
             raise DataError(
-                f"{count} images of {_size(image)} take {wanted / 1e9:.1f} GB and this machine has {there / 1e9:.1f} "
-                "GB of memory: set a smaller `size`, or take fewer of them"
+                f"images must fit into memory ({memory / 1e9:.1f} GB), got {count} images of {_size(image)}, which "
+                f"take {needed / 1e9:.1f} GB: set a smaller `size`, or use fewer images"
             )
     return np.zeros((count, *image.shape), np.uint8)
 
@@ -176,21 +176,21 @@ def _size(image: Bytes) -> str:
 
 
 class _Unusable(Exception):
-    """One image that cannot be used, and why."""
+    """An image cannot be read, with the reason."""
 
 
-def _read(source: Path | bytes, gray: bool, size: tuple[int, int] | None, square: bool) -> Bytes:
+def _decode(source: Path | bytes, gray: bool, size: tuple[int, int] | None, square: bool) -> Bytes:
     from PIL import Image
 
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source)) as image:
             if image.mode[0] in "IF":
-                # Pillow would clip such values at 255 without a word.
-                raise _Unusable("it has more than 8 bits a pixel")
+                # Pillow silently clips such values at 255.
+                raise _Unusable("it has more than 8 bits per pixel")
             converted = image.convert("L" if gray else "RGB")
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         where = f" {str(source)!r}" if isinstance(source, Path) else ""
-        raise _Unusable(str(error).replace(where, "") if where else "it is no image file") from None
+        raise _Unusable(str(error).replace(where, "") if where else "it is not an image file") from None
     if square and converted.width != converted.height:
         side = min(converted.size)
         left, top = (converted.width - side) // 2, (converted.height - side) // 2

@@ -1,4 +1,4 @@
-"""The table of datasets by name, where their files live, and how one is loaded."""
+"""The registry of data sets, the data root, and loading by name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from fedra.registry import Registry
 from fedra.trust import importing
 
 DATASETS = Registry("dataset", homes=("fedra.faces.datasets",), imports=True)
+"""Data sets by name, a mapping from names to loading functions.
+
+Example:
+    >>> "cifar10" in DATASETS
+    True
+"""
 
 
 def data_root() -> Path:
-    """The folder of data files: the environment variable FEDRA_DATA, else the user's cache folder.
+    """Return the folder of data files: the environment variable FEDRA_DATA, or the user's cache folder.
 
     Returns:
-        The folder, which may not be there yet.
+        The folder, which may not exist yet.
 
     Example:
+        >>> import os
         >>> os.environ["FEDRA_DATA"] = "/data"
         >>> data_root()
         PosixPath('/data')
@@ -36,12 +43,15 @@ def data_root() -> Path:
 
 
 def register(name: str, function: Callable[..., Any]) -> None:
-    """Make a data set of your own known by name, to configurations and to `load`.
+    """Register your own data set under a name for configurations and `load`.
 
     Args:
-        name: What `data.name` says; a name that is taken is refused.
-        function: Takes the data root (a `Path`) or no positional argument, and keyword-only fields; returns a
-            `Dataset`, or arrays as `to_dataset` takes them.
+        name: The name for `data.name`; it must not be taken.
+        function: A function of the data root (a `Path`) or of no positional argument, with keyword-only fields. It
+            returns a `Dataset`, a dict with arguments of `from_arrays`, or a tuple of arrays.
+
+    Returns:
+        None.
 
     Example:
         >>> import numpy as np
@@ -56,16 +66,16 @@ def register(name: str, function: Callable[..., Any]) -> None:
 
 
 def load(name: str, *, root: Path | str | None = None, trust: bool | None = None, **settings: Any) -> Dataset:
-    """The data set `name`, downloaded where it is missing and that is allowed.
+    """Load a data set by name, and download it if necessary.
 
     Args:
-        name: A name of `fedra list datasets`, a registered one, or `module:function`.
-        root: The folder of data files; `data_root()` unless given.
-        trust: Whether `module:function` may be imported; by default only where a run was asked for.
-        settings: The data set's own fields; paths may be texts or `Path` objects.
+        name: A name from `fedra list datasets`, a registered name, or `module:function`.
+        root: The folder of data files. Defaults to `data_root()`.
+        trust: Whether `module:function` may be imported. Defaults to False outside of a run.
+        settings: Fields of the data set. Paths may be strings or `Path` objects.
 
     Returns:
-        Training and test examples as tensors made once.
+        The data set, with training and test examples as tensors.
 
     Example:
         >>> digits = load("digits", test_fraction=0.1)
@@ -81,5 +91,5 @@ def load(name: str, *, root: Path | str | None = None, trust: bool | None = None
         found = DATASETS.call(name, {"root": folder}, checked)
     except OSError as error:
         reason = f"{error.filename or folder}: {error.strerror or error}"
-        raise DataError(f"the dataset '{name}' cannot be read ({reason}): check the file's rights") from error
+        raise DataError(f"the dataset '{name}' cannot be read ({reason}): check the file permissions") from error
     return to_dataset(found, name)

@@ -1,4 +1,4 @@
-"""Pairs for verification where a set has none of its own: drawn by a seed, half of them genuine."""
+"""Random verification pairs for data sets without official ones, half of them genuine."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fedra.core.random import key
 from fedra.data.dataset import Pairs
 from fedra.errors import DataError
 
-USUAL = 6000
-"""How many pairs LFW has: drawn where nobody says how many, if the images suffice."""
+DEFAULT_COUNT = 6000
+"""Default number of pairs, that of LFW."""
 FOLDS = 10
 
 Rows = NDArray[np.int64]
 
 
 def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pairs:
-    """Balanced pairs of examples by the person each shows, none twice, in ten folds.
+    """Sample verification pairs without repetition, half genuine and half impostor, in ten folds.
 
-    Genuine pairs are uniform over all pairs of one person's examples, impostors over all pairs of two people's.
+    Genuine pairs are uniform over all pairs of images of one person, impostor pairs over all pairs of two people.
 
     Args:
-        people: The person of each example, whole numbers (N,).
-        count: How many pairs; 6,000 unless given, or as many as the rarer kind allows.
-        seed: Seeds the draw.
+        people: The person of each example, integers (N,).
+        count: Number of pairs. Defaults to 6,000, or to the largest balanced number if there are fewer.
+        seed: Random seed.
 
     Returns:
         The pairs, half of them genuine.
@@ -40,12 +40,12 @@ def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pa
     numbers = np.unique(labels, return_counts=True)[1].astype(np.int64)
     genuine = int((numbers * (numbers - 1) // 2).sum())
     impostor = len(labels) * (len(labels) - 1) // 2 - genuine
-    half = min(USUAL // 2, genuine, impostor) if count is None else (count + 1) // 2
+    half = min(DEFAULT_COUNT // 2, genuine, impostor) if count is None else (count + 1) // 2
     for kind, available in (("one person", genuine), ("two people", impostor)):
         if available < max(half, 1):
             raise DataError(
-                f"{len(labels)} test images of {len(numbers)} people have {available} pairs of {kind} where "
-                f"{max(half, 1)} are wanted: take more people with two or more images each, or ask for fewer pairs"
+                f"there must be at least {max(half, 1)} pairs of {kind}, got {available} from {len(labels)} test "
+                f"images of {len(numbers)} people: use more people with at least two images each, or fewer pairs"
             )
     draw = np.random.default_rng(key(seed, "pairs"))
     chosen = (_genuine(labels, half, draw), _impostors(labels, half, draw))
@@ -53,7 +53,7 @@ def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pa
 
 
 def alternating(genuine: Tensor, impostor: Tensor) -> Pairs:
-    """Pairs (P, 2) of both kinds, in turn as far as they go, so that each of the ten folds has its share of both."""
+    """Interleave genuine and impostor pairs (P, 2) evenly, so each of the ten folds has both kinds."""
     order = torch.cat([torch.arange(len(kind)) / max(len(kind), 1) for kind in (genuine, impostor)]).argsort(
         stable=True
     )
@@ -63,7 +63,7 @@ def alternating(genuine: Tensor, impostor: Tensor) -> Pairs:
 
 
 def _genuine(labels: Rows, count: int, draw: np.random.Generator) -> Rows:
-    """Pairs by their rank among all pairs of one person: who it is, then which two of the images."""
+    """Sample genuine pairs by rank: first the person, then two of the person's images."""
     order = np.argsort(labels, kind="stable")
     numbers = np.unique(labels, return_counts=True)[1].astype(np.int64)
     first_row = np.concatenate([[0], numbers.cumsum()[:-1]])
@@ -79,7 +79,7 @@ def _genuine(labels: Rows, count: int, draw: np.random.Generator) -> Rows:
 
 
 def _impostors(labels: Rows, count: int, draw: np.random.Generator) -> Rows:
-    """Pairs by their rank among all pairs of two people: one image, then one of those after its person's."""
+    """Sample impostor pairs by rank: first an image, then one of the images of later people."""
     order = np.argsort(labels, kind="stable")
     numbers = np.unique(labels, return_counts=True)[1].astype(np.int64)
     others_from = np.repeat(numbers.cumsum(), numbers)

@@ -1,4 +1,4 @@
-"""A share of every client's training examples, held out to choose by."""
+"""Validation examples, held out of every client's training examples."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from fedra.errors import ConfigError
 def hold_out(
     clients: PooledClients | OwnClients, share: float, seed: int
 ) -> tuple[PooledClients | OwnClients, Examples]:
-    """The clients without their validation examples, and all of these together, client after client.
+    """Split every client's examples into training and validation examples.
 
     Args:
         clients: The clients' training examples.
-        share: The share of every client's examples, between 0 and 1.
-        seed: The seed of the partition: the same examples are held out however the run trains.
+        share: Fraction of every client's examples to hold out, between 0 and 1.
+        seed: The seed of the partition, so the validation examples do not depend on training.
 
     Returns:
-        The clients with what is left to them, and the validation examples.
+        The clients with the remaining examples, and the validation examples of all clients in client order.
     """
     split = [held_out_rows(clients.labels(client), share, seed, client) for client in range(len(clients))]
     if not any(len(held) for _, held in split):
         raise ConfigError(
-            f"the validation share must hold out at least one example, got {share:g} and none of {len(clients)} "
-            "clients: raise evaluation.validation"
+            f"evaluation.validation must hold out at least one example, got {share:g}, which holds out none of "
+            f"{len(clients)} clients' examples: increase it"
         )
     if isinstance(clients, PooledClients):
         return _hold_out_of_pool(clients, split)
     own, held_out = [], []
-    for examples, (kept, held) in zip(clients.examples, split, strict=True):
-        own.append(Examples(examples.inputs[kept], examples.targets[kept], examples.transform))
+    for examples, (remaining, held) in zip(clients.examples, split, strict=True):
+        own.append(Examples(examples.inputs[remaining], examples.targets[remaining], examples.transform))
         held_out.append(Examples(examples.inputs[held], examples.targets[held], examples.transform))
     return OwnClients(own), _joined([one for one in held_out if len(one)])
 
 
 def _joined(parts: Sequence[Examples]) -> Examples:
-    """All examples as one; those that clients prepare in different ways are prepared first."""
+    """Concatenate examples; if the clients' transforms differ, apply them first."""
     joined = OwnClients(parts).joined(range(len(parts)))
     if joined is not None:
         return joined
@@ -53,23 +53,23 @@ def _joined(parts: Sequence[Examples]) -> Examples:
 
 def _hold_out_of_pool(clients: PooledClients, split: list[tuple[Tensor, Tensor]]) -> tuple[PooledClients, Examples]:
     pairs = list(zip(clients.rows, split, strict=True))
-    kept = [rows[left].numpy() for rows, (left, _) in pairs]
+    remaining = [rows[left].numpy() for rows, (left, _) in pairs]
     held = torch.cat([rows[out] for rows, (_, out) in pairs])
     pool = clients.pool
-    return PooledClients(pool, Rows(kept)), Examples(pool.inputs[held], pool.targets[held], pool.transform)
+    return PooledClients(pool, Rows(remaining)), Examples(pool.inputs[held], pool.targets[held], pool.transform)
 
 
 def held_out_rows(labels: Tensor, share: float, seed: int, client: int) -> tuple[Tensor, Tensor]:
-    """The rows that a client keeps and those that are held out, both in order; at least one is kept.
+    """Return the training and the validation rows of a client, both sorted; at least one row is for training.
 
-    A systematic sample of the shuffled rows in order of class: every class gives its share, rounded up or down. The
-    number is rounded at random, so small clients give their share on average.
+    This is a systematic sample of the shuffled rows sorted by class, so the share of every class is exact up to
+    rounding. The total is rounded randomly, so small clients contribute their share on average.
     """
     rng = np.random.default_rng(key(seed, "validation", client))
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels.cpu().numpy()[order], kind="stable")]
     count = min(int(share * len(labels) + rng.random()), len(labels) - 1)
-    places = ((np.arange(count) + rng.random()) * len(labels) / max(count, 1)).astype(np.int64)
+    positions = ((np.arange(count) + rng.random()) * len(labels) / max(count, 1)).astype(np.int64)
     chosen = np.zeros(len(labels), dtype=bool)
-    chosen[order[places]] = True
+    chosen[order[positions]] = True
     return torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen))

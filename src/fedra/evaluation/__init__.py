@@ -1,4 +1,4 @@
-"""How good a model is and for whom: metrics of classifiers, and the results of protocols."""
+"""Evaluation of models: metrics of classifiers, and the results of evaluation protocols."""
 
 from __future__ import annotations
 

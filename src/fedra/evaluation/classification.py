@@ -1,4 +1,4 @@
-"""A classifier judged on labeled examples: figures, the lines of its table, and the picture of its confusions."""
+"""Evaluation of a classifier on labeled examples: metrics, a table and a confusion matrix."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fedra.evaluation.metrics import DEFAULT, MOST_CLASSES, check_classes, compu
 from fedra.evaluation.results import Draw, ProtocolResult
 
 CHEAP = ("accuracy", "balanced-accuracy", "log-loss", "per-class")
-"""What is measured of very many classes, unless told."""
+"""Default metrics for data sets with more than MOST_CLASSES classes."""
 
 
 @dataclass(frozen=True)
 class LabeledSet:
-    """Examples with class numbers of the model's, what they are called, and what has to be said about them."""
+    """Examples labeled with the model's class indices, the name of the data set, and a note to print."""
 
     name: str
     examples: Examples
@@ -33,7 +33,7 @@ class LabeledSet:
 
 
 def default_metrics(classes: int) -> tuple[Metric, ...]:
-    """Everything, or of very many classes what is soon computed."""
+    """Return all metrics, or only the cheap ones if there are very many classes."""
     return tuple(METRICS.values()) if classes <= MOST_CLASSES else tuple(METRICS[name] for name in CHEAP)
 
 
@@ -45,10 +45,10 @@ def judge_classifier(
     device: torch.device,
     console: Console | None,
 ) -> ProtocolResult:
-    """Right answers and metrics of a model with a body and a head on labeled examples."""
+    """Evaluate a model with a body and a head on labeled examples."""
     tell(console, data.note)
     counts = _count(module, data, len(classes), device, console)
-    assert counts.logits is not None, "the scores were asked for"
+    assert counts.logits is not None, "count() must keep the logits"
     return classification_result(counts, data.examples.targets, classes, metrics, console)
 
 
@@ -56,51 +56,52 @@ def _count(module: nn.Module, data: LabeledSet, classes: int, device: torch.devi
     model = Model(module, device)
     weights = Weights(*(model.arrange(values) for values in model.weights()))
     parts: list[Counts] = []
-    with steps(console, "counting right answers", len(data.examples)) as done:
-        for cut in portions(len(data.examples)):
+    with steps(console, "evaluating", len(data.examples)) as done:
+        for start, end in portions(len(data.examples)):
             try:
-                parts += count(model, weights, data.examples, classes, [cut], scores=True)
+                parts += count(model, weights, data.examples, classes, [(start, end)], scores=True)
             except (RuntimeError, IndexError) as error:
                 reason = str(error).partition("\n")[0]
                 shape = tuple(data.examples.inputs.shape[1:])
                 raise ConfigError(
-                    f"the model cannot read examples of shape {shape} of {data.name} ({reason})"
+                    f"the model must accept inputs of shape {shape}, as in {data.name}, but it failed ({reason}): "
+                    "check the data set, or its size and channels"
                 ) from error
-            done(cut[1] - cut[0])
+            done(end - start)
     return Counts.total(parts)
 
 
 def classification_result(
     counts: Counts, targets: Tensor, classes: Sequence[str], metrics: Sequence[Metric], console: Console | None
 ) -> ProtocolResult:
-    """The figures of a test, by the names of the classes."""
+    """Build the result of the classification protocol from counts and logits."""
     from fedra.evaluation.confusion_plot import draw_confusion
 
     check_classes(metrics, len(classes))
-    assert counts.logits is not None, "the scores were asked for"
+    assert counts.logits is not None, "count() must keep the logits"
     others = [metric for metric in metrics if metric.name not in DEFAULT]
     found = compute_metrics(others, targets, probabilities_of(counts.logits))
-    tested = {
+    by_class = {  # NaN, which differs from itself, marks a class without test examples
         name: share for name, share in zip(classes, counts.class_accuracy.tolist(), strict=True) if share == share
     }
-    mean = sum(tested.values()) / len(tested)
-    figures: dict[str, Any] = {"images": len(targets), "accuracy": counts.accuracy, "class_mean": mean}
-    figures |= {"loss": counts.mean_loss, "class_accuracy": tested, "classes": list(classes), **found}
+    mean = sum(by_class.values()) / len(by_class)
+    record: dict[str, Any] = {"images": len(targets), "accuracy": counts.accuracy, "class_mean": mean}
+    record |= {"loss": counts.mean_loss, "class_accuracy": by_class, "classes": list(classes), **found}
     table = {"images": f"{len(targets):,}", "accuracy": f"{counts.accuracy:.2%}", "balanced accuracy": f"{mean:.2%}"}
     table |= {one.name.replace("-", " "): one.text(found[one.key]) for one in others if one.single and one.key in found}
     table["loss"] = f"{counts.mean_loss:.4f}"
     if counts.only_answer is not None:
-        figures["only_class"] = classes[counts.only_answer]
+        record["only_class"] = classes[counts.only_answer]
         tell(console, predicts_one_class(str(classes[counts.only_answer])))
     pictures: dict[str, Draw] = {}
     if found.get("confusion") is not None:
         pictures["confusion.svg"] = lambda path: draw_confusion(found["confusion"], classes, path)
-    return ProtocolResult(figures, table, pictures)
+    return ProtocolResult(record, table, pictures)
 
 
 def predicts_one_class(name: str) -> str:
-    """The warning about a model that has one answer for everything."""
+    """Return the warning for a model that predicts the same class for every example."""
     return (
-        f"warning: the model predicts class '{name}' for every test example, so its accuracy is that class's share: "
-        "look at balanced-accuracy and auroc (evaluation.metrics), and train longer or at another rate"
+        f"warning: the model predicts class '{name}' for every test example, so its accuracy is the frequency of that "
+        "class: check balanced-accuracy and auroc (evaluation.metrics), and train longer or change the learning rate"
     )

@@ -1,7 +1,7 @@
-"""The built-in metrics of a classifier, computed by scikit-learn.
+"""Built-in metrics of a classifier, computed by scikit-learn.
 
-A metric sees the true classes (N,) and the probabilities (N, C), both NumPy arrays. A figure that the test set cannot
-show (AUROC on one class) is None.
+A metric is a function of the true classes (N,) and the probabilities (N, C), both NumPy arrays. It is None if the
+test set does not define it, such as AUROC on a single class.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ Compute = Callable[[Targets, Probabilities], Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of merit of a classifier.
+    """A metric of a classifier.
 
     Args:
-        name: What configurations and records call it; records write `-` as `_`.
-        compute: Function of the true classes (N,) and the probabilities (N, C), NumPy arrays, that returns one number.
-        higher: Whether a larger value is better; decides which round is the best.
-        percent: Whether tables print it in percent.
-        single: Whether it is one number; others (per class, confusion matrix) are kept in the summary alone.
+        name: Name in configurations. Records use it with `_` instead of `-`.
+        compute: Function of the true classes (N,) and the probabilities (N, C), both NumPy arrays. Returns one number,
+            or None if these examples do not define the metric.
+        higher: Whether a larger value is better. This decides which round is the best.
+        percent: Whether tables print the value in percent.
+        single: Whether the value is one number. Other values (per class, confusion matrix) are only stored in the
+            summary.
 
     Example:
         ```python
@@ -44,42 +46,48 @@ class Metric:
 
     @property
     def key(self) -> str:
-        """Its name in records."""
+        """Key of the metric in metrics.jsonl and summary.json."""
         return self.name.replace("-", "_")
 
     def improves(self, value: float, than: float | None) -> bool:
-        """Whether a value is better than another; anything is better than none."""
+        """Return whether a value is better than another one; any value is better than None."""
         return than is None or (value > than if self.higher else value < than)
 
     def text(self, value: float | None) -> str:
-        """A value as tables print it."""
+        """Return a value as tables print it."""
         if value is None:
             return "undefined"
         return f"{value:.2%}" if self.percent else f"{value:.4f}"
 
 
 METRICS: dict[str, Metric] = {}
-"""The built-in metrics by name."""
+"""Built-in metrics by name: `METRICS["auroc"]` is a `Metric`, and `list(METRICS)` the names for configurations.
+
+Example:
+    ```python
+    value = METRICS["auroc"].compute(targets, probabilities)
+    ```
+"""
 
 
 def _add(name: str, **about: bool) -> Callable[[Compute], Compute]:
-    def adding(compute: Compute) -> Compute:
+    def register(compute: Compute) -> Compute:
         METRICS[name] = Metric(name, compute, **about)
         return compute
 
-    return adding
+    return register
 
 
-# The built-in metrics. Averages go over the classes that the test set has.
+# Averages are over the classes that occur in the test set, because scores of absent classes are undefined.
 
 
-def _present(targets: Targets) -> list[int]:
+def _present_classes(targets: Targets) -> list[int]:
     return [int(label) for label in np.unique(targets)]
 
 
-def _averaged_over(targets: Targets, probabilities: Probabilities) -> list[int]:
-    """The positive class of two, or all classes that are there."""
-    return [1] if probabilities.shape[1] == 2 else _present(targets)
+def _averaged_classes(targets: Targets, probabilities: Probabilities) -> list[int]:
+    """Return the positive class if there are two classes, otherwise all classes that occur."""
+    return [1] if probabilities.shape[1] == 2 else _present_classes(targets)
 
 
 @_add("accuracy", percent=True)
@@ -93,57 +101,57 @@ def _accuracy(targets: Targets, probabilities: Probabilities) -> float:
 def _balanced_accuracy(targets: Targets, probabilities: Probabilities) -> float:
     from sklearn.metrics import recall_score
 
-    said = probabilities.argmax(axis=1)
-    return float(recall_score(targets, said, labels=_present(targets), average="macro", zero_division=0))
+    predicted = probabilities.argmax(axis=1)
+    return float(recall_score(targets, predicted, labels=_present_classes(targets), average="macro", zero_division=0))
 
 
-def _of_answers(function: str, targets: Targets, probabilities: Probabilities, labels: list[int]) -> float:
+def _score_predictions(function: str, targets: Targets, probabilities: Probabilities, labels: list[int]) -> float:
     from sklearn import metrics
 
-    said = probabilities.argmax(axis=1)
-    empty = np.nan if function == "recall_score" else 0  # without positives there is nothing to recall
-    return float(getattr(metrics, function)(targets, said, labels=labels, average="macro", zero_division=empty))
+    predicted = probabilities.argmax(axis=1)
+    empty = np.nan if function == "recall_score" else 0  # recall is undefined without positive examples
+    return float(getattr(metrics, function)(targets, predicted, labels=labels, average="macro", zero_division=empty))
 
 
 @_add("precision", percent=True)
 def _precision(targets: Targets, probabilities: Probabilities) -> float:
-    return _of_answers("precision_score", targets, probabilities, _averaged_over(targets, probabilities))
+    return _score_predictions("precision_score", targets, probabilities, _averaged_classes(targets, probabilities))
 
 
 @_add("recall", percent=True)
 def _recall(targets: Targets, probabilities: Probabilities) -> float:
-    return _of_answers("recall_score", targets, probabilities, _averaged_over(targets, probabilities))
+    return _score_predictions("recall_score", targets, probabilities, _averaged_classes(targets, probabilities))
 
 
 @_add("f1", percent=True)
 def _f1(targets: Targets, probabilities: Probabilities) -> float:
-    return _of_answers("f1_score", targets, probabilities, _averaged_over(targets, probabilities))
+    return _score_predictions("f1_score", targets, probabilities, _averaged_classes(targets, probabilities))
 
 
 @_add("f1-macro", percent=True)
 def _f1_macro(targets: Targets, probabilities: Probabilities) -> float:
-    return _of_answers("f1_score", targets, probabilities, _present(targets))
+    return _score_predictions("f1_score", targets, probabilities, _present_classes(targets))
 
 
-def _one_against_rest(function: str, targets: Targets, probabilities: Probabilities) -> float | None:
+def _one_vs_rest(function: str, targets: Targets, probabilities: Probabilities) -> float | None:
     from sklearn import metrics
 
-    labels = _averaged_over(targets, probabilities)
-    told_apart = [label for label in labels if 0 < int((targets == label).sum()) < len(targets)]
-    if not told_apart:
+    labels = _averaged_classes(targets, probabilities)
+    defined = [label for label in labels if 0 < int((targets == label).sum()) < len(targets)]
+    if not defined:
         return None
-    each = [getattr(metrics, function)(targets == label, probabilities[:, label]) for label in told_apart]
+    each = [getattr(metrics, function)(targets == label, probabilities[:, label]) for label in defined]
     return float(np.mean(each))
 
 
 @_add("auroc")
 def _auroc(targets: Targets, probabilities: Probabilities) -> float | None:
-    return _one_against_rest("roc_auc_score", targets, probabilities)
+    return _one_vs_rest("roc_auc_score", targets, probabilities)
 
 
 @_add("average-precision")
 def _average_precision(targets: Targets, probabilities: Probabilities) -> float | None:
-    return _one_against_rest("average_precision_score", targets, probabilities)
+    return _one_vs_rest("average_precision_score", targets, probabilities)
 
 
 @_add("log-loss", higher=False)
@@ -164,32 +172,32 @@ def _matthews(targets: Targets, probabilities: Probabilities) -> float:
 def _per_class(targets: Targets, probabilities: Probabilities) -> dict[str, list[float | None]]:
     from sklearn.metrics import precision_recall_fscore_support
 
-    said, labels = probabilities.argmax(axis=1), np.arange(probabilities.shape[1])
-    columns = precision_recall_fscore_support(targets, said, labels=labels, zero_division=np.nan)
+    predicted, labels = probabilities.argmax(axis=1), np.arange(probabilities.shape[1])
+    columns = precision_recall_fscore_support(targets, predicted, labels=labels, zero_division=np.nan)
     names = ("precision", "recall", "f1", "examples")
-    found = {name: [_number(value) for value in column] for name, column in zip(names, columns, strict=True)}
+    found = {name: [_to_json(value) for value in column] for name, column in zip(names, columns, strict=True)}
     return found | {"auroc": [_class_auroc(targets, probabilities, int(label)) for label in labels]}
 
 
 def _class_auroc(targets: Targets, probabilities: Probabilities, label: int) -> float | None:
     from sklearn.metrics import roc_auc_score
 
-    known = 0 < int((targets == label).sum()) < len(targets)
-    return float(roc_auc_score(targets == label, probabilities[:, label])) if known else None
+    is_defined = 0 < int((targets == label).sum()) < len(targets)
+    return float(roc_auc_score(targets == label, probabilities[:, label])) if is_defined else None
 
 
 @_add("confusion", single=False)
 def _confusion(targets: Targets, probabilities: Probabilities) -> list[list[int]]:
-    """Rows are the true classes, columns the answers."""
+    """Count predictions: one row per true class, one column per predicted class."""
     from sklearn.metrics import confusion_matrix
 
-    said, labels = probabilities.argmax(axis=1), np.arange(probabilities.shape[1])
-    matrix: list[list[int]] = confusion_matrix(targets, said, labels=labels).tolist()
+    predicted, labels = probabilities.argmax(axis=1), np.arange(probabilities.shape[1])
+    matrix: list[list[int]] = confusion_matrix(targets, predicted, labels=labels).tolist()
     return matrix
 
 
-def _number(value: float) -> float | None:
-    """For JSON: a count stays whole, what is undefined is None."""
+def _to_json(value: float) -> float | None:
+    """Convert to JSON: counts to int, undefined values to None."""
     if not np.isfinite(value):
         return None
     return int(value) if float(value).is_integer() and isinstance(value, np.integer) else float(value)

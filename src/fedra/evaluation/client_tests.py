@@ -1,4 +1,4 @@
-"""The global model on every client's own mixture of classes."""
+"""Evaluation of the global model on every client's own class distribution."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from fedra.errors import DataError
 from fedra.evaluation.classifier_metrics import METRICS, Metric
 from fedra.evaluation.metrics import compute_metrics, mean_and_spread, probabilities_of
 
-TESTED = 1000
-"""The most examples a client's own test set has."""
+MAX_TEST_EXAMPLES = 1000
+"""Maximum number of examples in a client's test set."""
 
 
 def labels_of(job: Job, client: int) -> Tensor:
-    """The client's labels as the federation numbers them."""
+    """Return the labels of a client as global class indices."""
     targets = job.clients[client].targets.cpu()
     return targets if job.owners is None else job.owners.holdings[client].cpu()[targets]
 
 
 def aligned_rows(job: Job, client: int) -> Tensor:
-    """The rows of the test set that follow the client's own mixture of classes, in no order.
+    """Sample rows of the test set that follow the client's class distribution, in random order.
 
-    In order of class, a model that normalizes by the batch's statistics would see one class at a time.
+    Sorted by class, batches would hold one class each, which changes the result of models with batch statistics.
     """
     assert job.test is not None, "the job has no test set"
     rng = np.random.default_rng(key(job.seed, "aligned-test", client))
-    rows = aligned_test(labels_of(job, client).numpy(), job.test.targets.cpu().numpy(), rng=rng, size=TESTED)
+    rows = aligned_test(labels_of(job, client).numpy(), job.test.targets.cpu().numpy(), rng=rng, size=MAX_TEST_EXAMPLES)
     return torch.from_numpy(rng.permutation(rows))
 
 
 def testable_rows(job: Job) -> dict[int, Tensor]:
-    """The test sets of all clients that have one: a client without any class of the test set has none."""
+    """Return the test rows of every client that shares at least one class with the test set."""
     found = {}
     for client in range(len(job.clients)):
         try:
@@ -53,7 +53,7 @@ def testable_rows(job: Job) -> dict[int, Tensor]:
 
 @dataclass(frozen=True)
 class ClientTests:
-    """The global model's accuracy, and further metrics by their keys, on each client's test set."""
+    """Accuracy of the global model, and other metrics by key, on each client's test set."""
 
     accuracies: dict[int, float]
     metrics: dict[int, dict[str, Any]]
@@ -61,9 +61,9 @@ class ClientTests:
 
     @classmethod
     def of(cls, job: Job, weights: Weights, tests: Mapping[int, Tensor], metrics: Sequence[Metric] = ()) -> ClientTests:
-        """One pass over the whole test set: the clients' test sets are rows of it."""
+        """Evaluate the global model in one pass over the test set, whose rows form the clients' test sets."""
         assert job.test is not None, "the job has no test set"
-        right, logits = _answers(job, weights, bool(metrics))
+        right, logits = _predict(job, weights, bool(metrics))
         accuracies = {client: float(right[rows].double().mean()) for client, rows in tests.items()}
         if logits is None:
             return cls(accuracies, {})
@@ -75,7 +75,7 @@ class ClientTests:
         return cls(accuracies, found, tuple(metrics))
 
     def lines(self, job: Job, tests: Mapping[int, Tensor]) -> list[dict[str, Any]]:
-        """A line per client: its training examples, those it is tested on, and the figures."""
+        """Return one line per client: number of training examples, number of test examples, and metrics."""
         return [
             {
                 "client": client,
@@ -88,7 +88,7 @@ class ClientTests:
         ]
 
     def figures(self) -> dict[str, float | None]:
-        """Mean, deviation and worst decile over the clients, for the summary."""
+        """Return mean, standard deviation and worst decile over the clients, for the summary."""
         name = "global_on_clients"
         found = mean_and_spread(f"{name}_accuracy", self.accuracies.values(), METRICS["accuracy"].higher)
         for metric in self.measured:
@@ -98,14 +98,14 @@ class ClientTests:
 
 
 @torch.no_grad()
-def _answers(job: Job, weights: Weights, keep: bool) -> tuple[Tensor, Tensor | None]:
-    """Which examples of the test set the global model gets right and, with `keep`, its logits."""
+def _predict(job: Job, weights: Weights, with_logits: bool) -> tuple[Tensor, Tensor | None]:
+    """Return which test examples the global model classifies correctly and, on request, its logits."""
     assert job.test is not None, "the job has no test set"
     weights = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-    right, kept = [], []
+    right, all_logits = [], []
     for start, end in portions(len(job.test)):
         inputs, targets = job.test.ready(job.model, start, end)
         logits = job.model.output(weights, inputs).logits
         right.append(logits.argmax(dim=1) == targets)
-        kept += [logits.float().cpu()] if keep else []
-    return torch.cat(right).cpu(), torch.cat(kept) if keep else None
+        all_logits += [logits.float().cpu()] if with_logits else []
+    return torch.cat(right).cpu(), torch.cat(all_logits) if with_logits else None

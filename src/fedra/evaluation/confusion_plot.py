@@ -1,4 +1,4 @@
-"""A confusion matrix as a picture."""
+"""Plot of a confusion matrix."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from fedra.writing import save_figure
 
-NUMBERED = 20
-"""Up to so many classes every cell shows its count, and every class its name."""
+MAX_LABELED_CLASSES = 20
+"""Maximum number of classes for which cells show counts and axes show class names."""
 
 
 def draw_confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str], path: Path) -> None:
-    """Rows are the true classes, columns the predictions; shades are shares of the row."""
+    """Plot a confusion matrix with true classes as rows, shaded by the fraction of the row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import and only needed here
     from matplotlib.figure import Figure
 
@@ -26,7 +26,7 @@ def draw_confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str], path
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    if len(counts) <= NUMBERED:
+    if len(counts) <= MAX_LABELED_CLASSES:
         for row, column in np.ndindex(counts.shape):
             shade = "white" if shares[row, column] > 0.5 else "black"
             axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=8, color=shade)

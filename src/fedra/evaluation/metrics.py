@@ -1,4 +1,4 @@
-"""Metrics by name or as a function of the user's own: chosen, checked, and measured."""
+"""Choose, check and compute metrics, given by name or as custom functions."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from fedra.errors import ConfigError, nearest
 from fedra.evaluation.classifier_metrics import METRICS, Metric, Probabilities, Targets
 
 MOST_CLASSES = 1000
-"""The most classes that a confusion matrix is kept of: it has a number for every pair."""
+"""Maximum number of classes of a confusion matrix, whose size is quadratic."""
 
 RESERVED = ("round", "loss", "train_loss", "clients", "dropped", "restarted", "bytes_up", "bytes_down", "seconds")
-"""Keys that a round's line has anyway."""
+"""Other keys of a round's line in metrics.jsonl."""
 
 DEFAULT = ("accuracy",)
-"""What is measured unless asked otherwise; every runner counts it without handing scores around."""
+"""Default metrics; every runner computes them without collecting logits."""
 
 
 MetricLike = str | Metric | Callable[..., Any]
 MetricChoice = Mapping[str, "Metric | Callable[..., Any]"] | Iterable[MetricLike]
 
 
-def choose_metrics(wanted: MetricChoice) -> tuple[Metric, ...]:
-    """The metrics of a list of names, functions and `Metric`s, or of a mapping from names to functions.
+def choose_metrics(chosen: MetricChoice) -> tuple[Metric, ...]:
+    """Return the metrics of a list of names, functions and `Metric`s, or of a mapping from names to functions.
 
-    Accuracy is always among them, since every test counts it.
+    Accuracy is always included, because every evaluation computes it.
     """
-    if isinstance(wanted, str):
-        raise ConfigError(f"metrics must be a list of names or functions, got the text '{wanted}': write ['{wanted}']")
+    if isinstance(chosen, str):
+        raise ConfigError(
+            f"metrics must be a list of names or functions, got the string '{chosen}': write ['{chosen}']"
+        )
     found = {"accuracy": METRICS["accuracy"]}
-    named = wanted.items() if isinstance(wanted, Mapping) else ((None, one) for one in wanted)
+    named = chosen.items() if isinstance(chosen, Mapping) else ((None, one) for one in chosen)
     for name, one in named:
         metric = _metric(name, one)
         if found.get(metric.name, metric) != metric:
-            raise ConfigError(f"two different metrics are called '{metric.name}': give each a name of its own")
+            raise ConfigError(f"metric names must be unique, got two metrics named '{metric.name}': rename one")
         found[metric.name] = metric
     return tuple(found.values())
 
@@ -52,26 +54,26 @@ def _metric(name: str | None, given: MetricLike) -> Metric:
         raise ConfigError(f"a metric must be a name or a function (targets, probabilities) -> number, got {given!r}")
     own = given if isinstance(given, Metric) else Metric(name or str(getattr(given, "__name__", "metric")), given)
     if METRICS.get(own.name, own) != own or own.key in RESERVED:
-        raise ConfigError(f"a metric of your own cannot be called '{own.name}', which fedra uses: rename it")
+        raise ConfigError(f"a custom metric must not have a name that fedra uses, got '{own.name}': rename it")
     return own
 
 
-def split_metrics(wanted: MetricChoice) -> tuple[list[str], MetricChoice]:
-    """The names, which a configuration can record, and the functions, which it cannot."""
-    choose_metrics(wanted)
-    if isinstance(wanted, Mapping):
-        return [], wanted
-    given = list(wanted)
+def split_metrics(chosen: MetricChoice) -> tuple[list[str], MetricChoice]:
+    """Split metrics into names, which a configuration can record, and functions, which it cannot."""
+    choose_metrics(chosen)
+    if isinstance(chosen, Mapping):
+        return [], chosen
+    given = list(chosen)
     return [one for one in given if isinstance(one, str)], [one for one in given if not isinstance(one, str)]
 
 
 def needs_scores(metrics: Sequence[Metric]) -> bool:
-    """Whether right answers alone are not enough."""
+    """Return whether any metric needs logits in addition to the number of correct predictions."""
     return any(metric.name not in DEFAULT for metric in metrics)
 
 
 def check_classes(metrics: Sequence[Metric], classes: int) -> None:
-    """Refuse a confusion matrix that would fill the disk."""
+    """Raise for a confusion matrix that would fill the disk."""
     if classes > MOST_CLASSES and METRICS["confusion"] in metrics:
         raise ConfigError(
             f"the metric 'confusion' must have at most {MOST_CLASSES:,} classes, got {classes:,}: use 'per-class'"
@@ -79,13 +81,13 @@ def check_classes(metrics: Sequence[Metric], classes: int) -> None:
 
 
 def probabilities_of(logits: Tensor) -> Probabilities:
-    """Softmax in float64."""
+    """Compute the softmax in float64."""
     found: Probabilities = logits.double().softmax(dim=1).numpy()
     return found
 
 
 def compute_metrics(metrics: Sequence[Metric], targets: Tensor, probabilities: Probabilities) -> dict[str, Any]:
-    """Every metric by its key, None where it is undefined on these examples."""
+    """Compute every metric, by key; None if it is undefined on these examples."""
     truth = targets.cpu().numpy()
     if not len(truth) or not np.isfinite(probabilities).all():
         return dict.fromkeys(metric.key for metric in metrics)
@@ -110,7 +112,7 @@ def _value(metric: Metric, targets: Targets, probabilities: Probabilities) -> An
 
 
 def mean_and_spread(name: str, values: Iterable[float | None], higher: bool = True) -> dict[str, float | None]:
-    """Mean, standard deviation over clients and worst decile of those that have a value; None of no client."""
+    """Return mean, standard deviation and worst decile over clients that have a value, or None without any."""
     names = (name, f"{name}_std", f"{name}_worst_decile")
     known = np.array([value for value in values if value is not None])
     if not len(known):
@@ -120,7 +122,7 @@ def mean_and_spread(name: str, values: Iterable[float | None], higher: bool = Tr
 
 
 def figures_of(metrics: Sequence[Metric], targets: Tensor, logits: Tensor | None) -> dict[str, Any]:
-    """The metrics beyond accuracy, of a test that kept its logits."""
+    """Compute the metrics other than accuracy from logits."""
     others = [metric for metric in metrics if metric.name not in DEFAULT]
     if not others:
         return {}

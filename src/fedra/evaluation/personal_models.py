@@ -1,4 +1,4 @@
-"""Each client's own model, on a test set with the client's own mixture of classes."""
+"""Evaluation of personal models on test sets with each client's own class distribution."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from fedra.core.tree import Tree
 from fedra.core.view import Server
 from fedra.errors import DataError
 from fedra.evaluation.classifier_metrics import Metric, Probabilities
-from fedra.evaluation.client_tests import TESTED, ClientTests, aligned_rows, labels_of
+from fedra.evaluation.client_tests import MAX_TEST_EXAMPLES, ClientTests, aligned_rows, labels_of
 from fedra.evaluation.metrics import compute_metrics, mean_and_spread
 from fedra.runners.base import Runner, one_by_one
 
 
 @dataclass(frozen=True)
 class PersonalModels:
-    """Accuracies of the clients' own models and of the global model, on the same client-aligned test sets.
+    """Accuracies of the personal models and of the global model, on the same client-aligned test sets.
 
-    `ways` has them by what was tried: lengths of own training ("after_1"), shares of a mixture. `own` is the
-    personalizer's own way, after its longest training. A client whose own model is not finite, or does not answer with
-    numbers, is not among them: argmax would find it a class all the same. `metrics` beyond accuracy are measured on the
-    personalizer's own way, as `own_metrics`, and on the global model, by client and by the metric's key.
+    `own` holds the accuracies of the personalizer's default variant after its longest training. `ways` holds those of
+    all variants: numbers of epochs ("after_1") and mixing weights. A client whose model or logits are not finite is
+    left out, because argmax would return a class anyway. `metrics` other than accuracy are computed for the default
+    variant (`own_metrics`) and for the global model (`shared_metrics`), by client and by key.
     """
 
     own: dict[int, float]
@@ -47,12 +47,12 @@ class PersonalModels:
 
     @property
     def diverged(self) -> list[int]:
-        """The clients that have no sound model of their own, by one way at least."""
-        sound = [accuracies.keys() for accuracies in (self.own, *self.ways.values())]
-        return [client for client in self.shared if not all(client in clients for clients in sound)]
+        """Clients whose personal model is not finite in at least one variant."""
+        finite = [accuracies.keys() for accuracies in (self.own, *self.ways.values())]
+        return [client for client in self.shared if not all(client in clients for clients in finite)]
 
     def figures(self) -> dict[str, float | None]:
-        """Mean, standard deviation over clients and worst decile, as the papers print them; None of no client."""
+        """Return mean, standard deviation and worst decile over clients, or None without any client."""
         found = mean_and_spread("personalized_accuracy", self.own.values())
         for way, own in self.ways.items():
             found |= mean_and_spread(f"personalized_accuracy_{way}", own.values())
@@ -65,13 +65,11 @@ class PersonalModels:
 
 
 def personal_job(job: Job, personalizer: Personalizer, rounds: int, epochs: int | None = None) -> Job:
-    """The job of the clients' own training after `rounds` rounds, by default the longest: same data, the personalizer's
-    algorithm.
-    """
+    """Return the job of personal training after `rounds` rounds: the same data with the personalizer's algorithm."""
     local = personalizer.training(job.local, rounds)
     local = replace(local, epochs=personalizer.stages[-1] if epochs is None else epochs)
     algorithm = personalizer.algorithm(job.algorithm)
-    # Own training may have dropped terms whose parameters sharing speaks of.
+    # Personal training may have dropped terms whose parameters sharing names.
     names = (*job.model.names, *(f"{part}." for part in algorithm.parts()))
     return replace(job, algorithm=replace(algorithm, sharing=algorithm.sharing.fitting(names)), local=local)
 
@@ -85,10 +83,10 @@ def personalized(
     on_client: Callable[[int], None] = lambda count: None,
     metrics: Sequence[Metric] = (),
 ) -> PersonalModels:
-    """Let every client make its own model of the server's final one and of what it remembers, and test both.
+    """Train every client's personal model from the global model and the client state, and evaluate both models.
 
-    `on_client` is told of every client that is done, once for each length of own training. `metrics` are measured
-    in addition to accuracy.
+    `on_client` is called after every client, once for each number of epochs. `metrics` are computed in addition to
+    accuracy.
     """
     personalizer = job.algorithm.personalize
     assert personalizer is not None, "the algorithm has no personalizer"
@@ -104,11 +102,11 @@ def personalized(
             if weights is not None:
                 draw = generator(job.seed, "answers", client)
                 answers = personalizer.answers(job.model, weights, job.clients[client], draw)
-                for way, tested in _tested(job, client, answers, tests[client], bool(metrics)).items():
-                    of = found.setdefault("_".join(filter(None, (stage, way))), {})
-                    of |= {client: tested.accuracy} if tested.sound else {}
-                    if metrics and tested.sound and way == "" and epochs == personalizer.stages[-1]:
-                        own_metrics[client] = tested.figures(metrics, job.test.targets[tests[client]])
+                for way, result in _evaluate_client(job, client, answers, tests[client], bool(metrics)).items():
+                    accuracies = found.setdefault("_".join(filter(None, (stage, way))), {})
+                    accuracies |= {client: result.accuracy} if result.finite else {}
+                    if metrics and result.finite and way == "" and epochs == personalizer.stages[-1]:
+                        own_metrics[client] = result.compute(metrics, job.test.targets[tests[client]])
             on_client(1)
     ways = {way: of for way, of in found.items() if way}
     return PersonalModels(found[stage], shared.accuracies, ways, tuple(metrics), own_metrics, shared.metrics)
@@ -123,14 +121,14 @@ def own_models(
     cohort: Sequence[int],
     epochs: int | None = None,
 ) -> Iterator[tuple[int, Weights | None]]:
-    """The own models of some clients, one after the other, after so many epochs by themselves; by default the most.
+    """Yield the personal models of some clients after `epochs` epochs, by default the longest training.
 
-    None stands for a model that is not finite, or whose training met a loss that was not.
+    The model is None if its weights or a training loss were not finite.
     """
     personalizer, model = job.algorithm.personalize, job.model
     assert personalizer is not None, "the algorithm has no personalizer"
     length = personalizer.stages[-1] if epochs is None else epochs
-    for client, trained in _trained(job, personalizer, length, make_runner, server, memory, rounds, cohort):
+    for client, trained in _train_clients(job, personalizer, length, make_runner, server, memory, rounds, cohort):
         if trained is None:
             yield client, None
             continue
@@ -140,11 +138,11 @@ def own_models(
 
 
 def _is_finite(weights: Weights) -> bool:
-    """Whether every entry is a number, by one look at the device."""
+    """Return whether every entry is finite, with a single synchronization with the device."""
     return bool(torch.stack([value.isfinite().all() for group in weights for value in group.values()]).all())
 
 
-def _trained(
+def _train_clients(
     job: Job,
     personalizer: Personalizer,
     epochs: int,
@@ -154,25 +152,26 @@ def _trained(
     rounds: int,
     cohort: Sequence[int],
 ) -> Iterator[tuple[int, Weights | None]]:
-    """Every client's weights after so many epochs by itself, None where a loss was not finite; without any epochs, the
-    server's with its private ones.
+    """Yield every client's weights after personal training, or None if a loss was not finite.
+
+    With zero epochs, these are the global weights with the client's private ones.
     """
     own_job = personal_job(job, personalizer, rounds, epochs) if epochs else job
     sharing = own_job.algorithm.sharing
     common = sharing.common(server.weights)
 
     def start(client: int) -> Tree:
-        kept = memory(client).get(sharing.name, {})
-        return own_job.remembered(client, server.weights, {sharing.name: kept} if kept else {})
+        private = memory(client).get(sharing.name, {})
+        return own_job.remembered(client, server.weights, {sharing.name: private} if private else {})
 
     if not epochs:
         yield from ((client, with_own(common, start(client).get(sharing.name, {}))) for client in cohort)
         return
-    # What a dropped term brought along is the server's still: own training does not know it, and leaves it as it is.
+    # Parameters of dropped terms stay in the global model: personal training neither knows nor changes them.
     known = own_job.initial()
     sent = Weights(*({n: v for n, v in have.items() if n in names} for have, names in zip(common, known, strict=True)))
 
-    def told(client: int) -> Tree:
+    def client_state(client: int) -> Tree:
         first = start(client).get(sharing.name, {})
         own = {name: value for name, value in first.items() if name in known.params or name in known.buffers}
         return {sharing.name: own} if own else {}
@@ -180,7 +179,7 @@ def _trained(
     runner = make_runner(own_job)
     try:
         received = broadcast(own_job.algorithm, server)
-        for result in one_by_one(runner.train(rounds, sent, received, cohort, told)):
+        for result in one_by_one(runner.train(rounds, sent, received, cohort, client_state)):
             upload = result.upload
             if upload.broken_step is not None:
                 yield result.client, None
@@ -194,7 +193,7 @@ def _trained(
 
 
 def refuse_untestable(job: Job) -> None:
-    """Refuse, before hours of training, a client whose own test set would be empty, where there is a test set."""
+    """Raise before training if a client's test set would be empty."""
     if job.test is None:
         return
     present = torch.unique(job.test.targets.cpu())
@@ -204,63 +203,63 @@ def refuse_untestable(job: Job) -> None:
         tested = torch.isin(classes, present)
         if not tested.any():
             raise DataError(
-                f"client {client} has no class that the test set has, so that its own model could not be tested: use "
-                "another partition, or raise the data set's test examples"
+                f"client {client} must have a class that is in the test set to evaluate its personal model, but it has "
+                "none: use another partition, or a data set with more test examples"
             )
-        if not (TESTED * counts[tested] // len(targets)).any():
+        if not (MAX_TEST_EXAMPLES * counts[tested] // len(targets)).any():
             raise DataError(
-                f"each of the {int(tested.sum())} classes that client {client} shares with the test set is less than "
-                f"1/{TESTED} of its examples, so that its own test set would be empty: spread the data over more "
-                "clients, or leave its own model out"
+                f"client {client} must have a class of the test set with at least 1/{MAX_TEST_EXAMPLES} of its "
+                f"examples, but each of the {int(tested.sum())} classes that they share is rarer, so its test set "
+                "would be empty: use more clients, or an algorithm without personal models"
             )
 
 
 @dataclass(frozen=True)
-class _Tested:
-    """What a client's own model answers on its test set, in one way; `sound` where all scores are numbers."""
+class _ClientResult:
+    """Accuracy of one variant of a personal model, whether all logits were finite, and the probabilities."""
 
     accuracy: float
-    sound: bool
+    finite: bool
     probabilities: Probabilities | None
 
-    def figures(self, metrics: Sequence[Metric], targets: Tensor) -> dict[str, Any]:
-        assert self.probabilities is not None, "the answers were not kept"
+    def compute(self, metrics: Sequence[Metric], targets: Tensor) -> dict[str, Any]:
+        assert self.probabilities is not None, "the probabilities were not stored"
         return compute_metrics(metrics, targets, self.probabilities)
 
 
 @torch.no_grad()
-def _tested(job: Job, client: int, answers: Answers, rows: Tensor, keep: bool) -> dict[str, _Tested]:
-    """The client's answers, by way of answering; with `keep`, the probability of every class of the federation."""
+def _evaluate_client(job: Job, client: int, answers: Answers, rows: Tensor, keep: bool) -> dict[str, _ClientResult]:
+    """Evaluate every variant of a personal model; with `keep`, store the probabilities of all global classes."""
     assert job.test is not None, "the job has no test set"
     test = Examples(job.test.inputs[rows], job.test.targets[rows], job.test.transform)
     classes = None if job.owners is None else job.owners.holdings[client].to(job.model.device)
     hits: dict[str, list[Tensor]] = {}
-    sound: dict[str, list[Tensor]] = {}
-    kept: dict[str, list[Tensor]] = {}
+    finite: dict[str, list[Tensor]] = {}
+    probabilities: dict[str, list[Tensor]] = {}
     for start, end in portions(len(test)):
         inputs, targets = test.ready(job.model, start, end)
         for way, scores in answers(inputs).items():
-            said = scores.argmax(dim=1)
-            hits.setdefault(way, []).append((said if classes is None else classes[said]) == targets)
-            sound.setdefault(way, []).append(scores.isfinite().all())
+            predicted = scores.argmax(dim=1)
+            hits.setdefault(way, []).append((predicted if classes is None else classes[predicted]) == targets)
+            finite.setdefault(way, []).append(scores.isfinite().all())
             if keep:
-                kept.setdefault(way, []).append(_probabilities(job, scores.cpu().double(), classes))
+                probabilities.setdefault(way, []).append(_probabilities(job, scores.cpu().double(), classes))
     return {
-        way: _Tested(
+        way: _ClientResult(
             float(torch.cat(each).double().mean()),
-            all(sound[way]),
-            torch.cat(kept[way]).numpy() if keep else None,
+            all(finite[way]),
+            torch.cat(probabilities[way]).numpy() if keep else None,
         )
         for way, each in hits.items()
     }
 
 
 def _probabilities(job: Job, scores: Tensor, classes: Tensor | None) -> Tensor:
-    """Scores of a client's classes as probabilities of all classes of the federation."""
+    """Convert scores of a client's classes to probabilities of all global classes."""
     own = job.algorithm.personalize
     if own is None or not own.answers_are_probabilities:
         scores = scores.softmax(dim=1)
-    scores = scores / scores.sum(dim=1, keepdim=True)  # float32 rows sum to 1 within its rounding alone
+    scores = scores / scores.sum(dim=1, keepdim=True)  # float32 rows sum to 1 only up to rounding
     if classes is None:
         return scores
     return scores.new_zeros(len(scores), job.classes).index_copy_(1, classes.cpu(), scores)

@@ -1,4 +1,4 @@
-"""What an evaluation of a model found, protocol by protocol."""
+"""Results of evaluation protocols."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ Draw = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class ProtocolResult:
-    """Everything for the record, the lines that people read, and pictures by the name of their file."""
+    """The result of one evaluation protocol.
+
+    Args:
+        figures: All metrics, as the evaluation file stores them.
+        table: Rows of the printed table: label and formatted value.
+        pictures: Functions that draw a plot to a path, by file name.
+
+    Example:
+        ```python
+        result = fedra.evaluate("runs/a").outcomes["classification"]
+        print(result.figures["accuracy"])
+        ```
+    """
 
     figures: Mapping[str, object]
     table: dict[str, str]
@@ -29,7 +41,21 @@ RUN_ONLY: tuple[Protocol, ...] = ("clients", "training-gallery")
 
 @dataclass(frozen=True)
 class ModelEvaluation:
-    """What was found by each protocol on a set: by its file's name, as people call it, and where it is."""
+    """The results of all protocols on one data set.
+
+    Args:
+        name: Short name of the data set, used in file names.
+        data: Name of the data set as printed.
+        outcomes: Result of each protocol.
+        source: Where the data set is stored.
+
+    Example:
+        ```python
+        evaluation = fedra.evaluate("runs/a", on="lfw")
+        for protocol, result in evaluation.outcomes.items():
+            print(protocol, result.table)
+        ```
+    """
 
     name: str
     data: str
@@ -38,10 +64,10 @@ class ModelEvaluation:
 
 
 def was_tested(line: Mapping[str, Any]) -> bool:
-    """Whether a round's line of metrics.jsonl holds a test, be it one that found collapsed embeddings."""
+    """Return whether a line of metrics.jsonl has an evaluation, even one with collapsed embeddings."""
     return line.get("accuracy") is not None or "collapsed" in line
 
 
 def collapse_in(metrics: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why the last test of a run found collapsed embeddings, if it did."""
+    """Return why the last evaluation of a run found collapsed embeddings, or None."""
     return next((line.get("collapsed") for line in reversed(metrics) if was_tested(line)), None)

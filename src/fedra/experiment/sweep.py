@@ -219,13 +219,15 @@ def _report(
     write_atomically(out / "table.md", markdown(rows).encode())
     write_atomically(out / "table.csv", csv_text(cells, grid).encode())
     write_atomically(out / "cells.json", json.dumps([cell_record(p, c) for p, c in cells], indent=1).encode())
+    validated = [point.label for point, _ in cells if point.is_validated]
     if grid and len(grid) <= 2:
         from fedra.reports.comparison import draw_sweep
 
-        draw_sweep(cells, grid, out / "sweep.svg")
+        split = "" if 0 < len(validated) < len(cells) else "validation" if validated else "test"
+        draw_sweep(cells, grid, out / "sweep.svg", metric.axis_label(split))
     if 1 < len(cells) <= MOST_CURVES:
         from fedra.reports.comparison import draw_mean_curves
 
         runs = {point.label: [RunFolder(folder).metrics() for _, _, folder in point.runs] for point, _ in cells}
-        draw_mean_curves(runs, out / "curves.svg")
+        draw_mean_curves(runs, out / "curves.svg", validated)
     console.print(f"tables and pictures in {out}", highlight=False)

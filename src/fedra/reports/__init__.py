@@ -1,1 +1,1 @@
-"""Tables, curves and cards of runs."""
+"""Tables, plots and model cards of runs."""

@@ -1,4 +1,4 @@
-"""The clients' own models as people read them: the result in words, a line per client, and a picture."""
+"""Reports on personal models: printed results, one line per client, and a plot."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from fedra.storage.claims import claim
 from fedra.writing import save_figure, write_atomically
 
 BINS = 20
-"""Bars over the accuracies from 0 to 100 %."""
+"""Number of histogram bins from 0 to 100 % accuracy."""
 
 NAMED = 5
-"""So many clients are named on the screen; the record has all."""
+"""Maximum number of clients that a warning names; the record has all of them."""
 
 
 def lines(job: Job, outcome: PersonalModels) -> list[dict[str, Any]]:
-    """A line per client: its examples, its own model's accuracy (all ways that were tried), and the global model's.
-
-    What is not finite has no accuracy, and its client is marked.
+    """Return one line per client: number of examples, accuracy of its personal model in every variant, and of the
+    global model. A personal model that is not finite has no accuracy, and its client is marked as diverged.
     """
     diverged = set(outcome.diverged)
     return [
@@ -31,7 +30,7 @@ def lines(job: Job, outcome: PersonalModels) -> list[dict[str, Any]]:
             "client": client,
             "examples": job.clients.size(client),
             "accuracy": outcome.own.get(client),
-            **{f"accuracy_{way}": of.get(client) for way, of in outcome.ways.items()},
+            **{f"accuracy_{way}": accuracies.get(client) for way, accuracies in outcome.ways.items()},
             "global_accuracy": shared,
             **{metric.key: outcome.own_metrics.get(client, {}).get(metric.key) for metric in outcome.metrics},
             **{f"global_{key}": value for key, value in outcome.shared_metrics.get(client, {}).items()},
@@ -42,56 +41,58 @@ def lines(job: Job, outcome: PersonalModels) -> list[dict[str, Any]]:
 
 
 def warning(diverged: Sequence[int], tested: int) -> str | None:
-    """What people are told of clients whose own models diverged: how many, and the first few."""
+    """Return the warning about clients whose personal models diverged, or None without any."""
     if not diverged:
         return None
     more = f" and {len(diverged) - NAMED} more" if len(diverged) > NAMED else ""
     return (
-        f"warning: the own models of {len(diverged)} of {tested} clients diverged and are left out of the means "
-        f"(client {', '.join(map(str, diverged[:NAMED]))}{more}): lower their rate, or the strength of what ties them"
+        f"warning: the personal models of {len(diverged)} of {tested} clients diverged and are excluded from the means "
+        f"(client {', '.join(map(str, diverged[:NAMED]))}{more}): lower the learning rate or the regularization"
     )
 
 
 def counted(diverged: Sequence[int]) -> dict[str, int]:
-    """Their number for the summary, where there are any."""
+    """Return the number of diverged clients for the summary, if there are any."""
     return {"diverged_clients": len(diverged)} if diverged else {}
 
 
-def write(folder: Path, outcome: PersonalModels, told: Iterable[dict[str, Any]]) -> None:
-    """personalized.jsonl with these lines, and personalized.svg."""
+def write(folder: Path, outcome: PersonalModels, records: Iterable[dict[str, Any]]) -> None:
+    """Write personalized.jsonl with these lines, and personalized.svg."""
     claim(folder, "personalized.jsonl", "personalized.svg")
-    write_atomically(folder / "personalized.jsonl", "".join(json.dumps(line) + "\n" for line in told).encode())
+    write_atomically(folder / "personalized.jsonl", "".join(json.dumps(line) + "\n" for line in records).encode())
     draw_personalized(outcome, folder / "personalized.svg")
 
 
 def result(outcome: PersonalModels) -> str:
-    """The result: a line for every way that was tried, and one for the global model."""
-    figures = outcome.figures()
+    """Return the printed result: one line per variant of the personal models, and one for the global model."""
+    metrics = outcome.figures()
 
-    def told(name: str) -> str:
-        found = [figures[f"{name}{end}"] for end in ("", "_std", "_worst_decile")]
+    def describe(name: str) -> str:
+        found = [metrics[f"{name}{end}"] for end in ("", "_std", "_worst_decile")]
         mean, spread, worst = (None if value is None else f"{100 * value:.2f}" for value in found)
-        return "none is finite" if mean is None else f"{mean} % on average, deviation {spread}, worst decile {worst}"
+        if mean is None:
+            return "none is finite"
+        return f"mean accuracy {mean} %, standard deviation {spread}, worst decile {worst}"
 
     name = "personalized_accuracy"
-    tried = {f" {_words(way)}": told(f"{name}_{way}") for way in outcome.ways} or {"": told(name)}
-    own = [f"clients' own models{way}: {text}" for way, text in tried.items()]
-    shared = 100 * (figures["global_on_clients_accuracy"] or 0.0)
+    variants = {f" {_variant_name(way)}": describe(f"{name}_{way}") for way in outcome.ways} or {"": describe(name)}
+    own = [f"personal models{way}: {text}" for way, text in variants.items()]
+    shared = 100 * (metrics["global_on_clients_accuracy"] or 0.0)
     more = [
-        f"{one.name} of clients' own models: {one.text(figures[f'personalized_{one.key}'])}, of the global model on "
-        f"the same tests: {one.text(figures[f'global_on_clients_{one.key}'])}"
+        f"{one.name} of personal models: {one.text(metrics[f'personalized_{one.key}'])}, of the global model on the "
+        f"same test sets: {one.text(metrics[f'global_on_clients_{one.key}'])}"
         for one in outcome.metrics
     ]
-    return "\n".join([*own, f"the global model on the same tests: {shared:.2f} %", *more])
+    return "\n".join([*own, f"global model on the same test sets: mean accuracy {shared:.2f} %", *more])
 
 
-def _words(way: str) -> str:
-    """A way's name as people say it."""
+def _variant_name(way: str) -> str:
+    """Convert the key of a variant to text."""
     return re.sub(r"after_(\d+)", r"after \1 epochs", way).replace("_", " ")
 
 
 def draw_personalized(outcome: PersonalModels, path: Path) -> None:
-    """How many clients have which accuracy, with their own models and with the global one."""
+    """Plot histograms of client accuracies, for personal models and for the global model."""
     from matplotlib.figure import Figure  # slow to import and only needed here
     from matplotlib.ticker import MaxNLocator
 
@@ -100,17 +101,17 @@ def draw_personalized(outcome: PersonalModels, path: Path) -> None:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
     for name, found, color in (
-        ("the global model", outcome.shared, COLORS[5]),
-        ("the client's own", outcome.own, COLORS[0]),
+        ("global model", outcome.shared, COLORS[5]),
+        ("personal models", outcome.own, COLORS[0]),
     ):
         values = [100 * value for value in found.values()]
         if not values:
             continue
         mean = sum(values) / len(values)
-        label = f"{name}, {mean:.1f} % on average"
+        label = f"{name}, mean {mean:.1f} %"
         axes.hist(values, bins=BINS, range=(0, 100), color=color, alpha=0.55, label=label)
         axes.axvline(mean, color=color, linewidth=1.4, linestyle="--")
-    axes.set(xlabel="accuracy on the client's own mixture of classes (%)", ylabel="clients", xlim=(0, 100))
+    axes.set(xlabel="accuracy on the client's own class distribution (%)", ylabel="clients", xlim=(0, 100))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=2)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,10 +1,10 @@
-"""Curves and tables of one or several runs."""
+"""Plots and tables of one or several runs."""
 
 from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,21 +30,25 @@ Metrics = Sequence[Mapping[str, Any]]
 COLORS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
 
 
-def draw_curves(runs: Mapping[str, Metrics], path: Path) -> None:
-    """Test accuracy and training loss over the rounds."""
-    draw_mean_curves({name: [metrics] for name, metrics in runs.items()}, path)
+def draw_curves(runs: Mapping[str, Metrics], path: Path, validated: Collection[str] = ()) -> None:
+    """Plot accuracy and training loss over the rounds; `validated` names the runs evaluated on a validation split."""
+    draw_mean_curves({name: [metrics] for name, metrics in runs.items()}, path, validated)
 
 
-def draw_mean_curves(groups: Mapping[str, Sequence[Metrics]], path: Path) -> None:
-    """Test accuracy and training loss over the rounds, as the mean of each group of runs in a band of one deviation."""
+def draw_mean_curves(groups: Mapping[str, Sequence[Metrics]], path: Path, validated: Collection[str] = ()) -> None:
+    """Plot the mean accuracy and training loss of each group of runs, with a band of one standard deviation."""
+    splits = {name: "validation" if name in validated else "test" for name in groups}
+    is_mixed = len(set(splits.values())) > 1
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for number, (name, runs) in enumerate(groups.items()):
         color = COLORS[number % len(COLORS)]
-        _plot_mean(left, runs, "accuracy", 100, color=color, label=name, linewidth=1.8)
+        label = f"{name} ({splits[name]})" if is_mixed else name
+        _plot_mean(left, runs, "accuracy", 100, color=color, label=label, linewidth=1.8)
         _plot_mean(right, runs, "train_loss", 1, color=color, linewidth=1.4)
-    left.set(xlabel="round", ylabel="test accuracy (%)")
+    split = "" if is_mixed else f"{next(iter(splits.values()), 'test')} "
+    left.set(xlabel="round", ylabel=f"{split}accuracy (%)")
     right.set(xlabel="round", ylabel="training loss")
     for axes in (left, right):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -58,7 +62,7 @@ def draw_mean_curves(groups: Mapping[str, Sequence[Metrics]], path: Path) -> Non
 
 
 def _plot_mean(axes: Axes, runs: Sequence[Metrics], key: str, factor: float, *, color: str, **style: Any) -> None:
-    """The mean over runs in the rounds that all of them have, for the mean of fewer would jump where one failed."""
+    """Plot the mean over the rounds that all runs have, because the mean would jump where one run failed."""
     values = [{line["round"]: factor * line[key] for line in run if line[key] is not None} for run in runs]
     shared = [round for round in values[0] if all(round in run for run in values)]
     rows = np.array([[run[round] for round in shared] for run in values])
@@ -68,8 +72,13 @@ def _plot_mean(axes: Axes, runs: Sequence[Metrics], key: str, factor: float, *, 
         axes.fill_between(shared, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
 
 
-def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], path: Path) -> None:
-    """One swept key as bars with the deviation over seeds; two as a shaded table."""
+def draw_sweep(
+    cells: Sequence[tuple[Point, Cell]],
+    grid: Mapping[str, Sequence[Any]],
+    path: Path,
+    label: str = "test accuracy (%)",
+) -> None:
+    """Plot one swept key as bars with the standard deviation over seeds, or two keys as a heat map."""
     keys = list(grid)
     figure = Figure(
         figsize=(max(5.0, 1.1 * len(grid[keys[-1]]) + 3), 0.55 * len(grid[keys[0]]) + 2.0), layout="constrained"
@@ -81,7 +90,7 @@ def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[
         means, spread = [cell.mean for _, cell in cells], [cell.deviation for _, cell in cells]
         axes.barh(names, means, xerr=spread, color=COLORS[0], alpha=0.85, height=0.65)
         axes.bar_label(axes.containers[-1], labels=[cell.text() for _, cell in cells], padding=4, fontsize=8)  # type: ignore[arg-type]
-        axes.set(xlabel="test accuracy (%)", xlim=(0, max(means) * 1.2 + 1))
+        axes.set(xlabel=label, xlim=(0, max(means) * 1.2 + 1))
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
     else:
@@ -102,7 +111,7 @@ def draw_sweep(cells: Sequence[tuple[Point, Cell]], grid: Mapping[str, Sequence[
 
 
 def titles(folders: Sequence[RunFolder]) -> list[str]:
-    """A name for each run: its algorithm (or that it is centralized), and its folder where two share one."""
+    """Return a name for each run: its algorithm, marked if centralized, and its folder if names are equal."""
     names = [title(folder.config()) for folder in folders]
     return [
         name if names.count(name) == 1 else f"{name} ({folder.path})"
@@ -112,13 +121,13 @@ def titles(folders: Sequence[RunFolder]) -> list[str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs, side by side.
+    """A comparison of several runs.
 
-    Attributes:
-        rows: A dict for each run: run, final and best (accuracies in percent, or how the run failed), rounds, bytes_up,
-            bytes_down and seconds; where clients have personal models also own, over_clients and worst_decile; for
-            every accuracy that was asked for the first round that reached it.
-        table: The same as people read it, for a `rich` console.
+    Args:
+        rows: One dict per run: run, final and best (accuracies in percent, or how the run failed), rounds, bytes_up,
+            bytes_down and seconds; with personal models also own, over_clients and worst_decile; and for every
+            accuracy in `reach` the first round that reached it.
+        table: The rows as a table for a `rich` console.
 
     Example:
         >>> fedra.compare(["runs/fedavg", "runs/fedprox"], out="both.svg").rows
@@ -134,26 +143,28 @@ class Comparison:
 
 
 def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Path | str | None = None) -> Comparison:
-    """Compare runs by their records; nothing is trained, and nothing that a run names is imported.
+    """Compare runs by their records, without training or importing anything.
 
     Args:
         runs: Folders of runs.
-        reach: Accuracies as shares of one; the first round at or above each is reported.
-        out: Where to draw the curves (.svg or .png), if anywhere.
+        reach: Accuracies between 0 and 1. The first round that reaches each one is reported.
+        out: File for a plot of the training curves (.svg or .png). Defaults to no plot.
 
     Returns:
-        A row for each run, and a table.
+        One row per run, and a table.
 
     Example:
         >>> print(fedra.compare(["runs/fedavg", "runs/fedprox"], reach=[0.9]))
     """
     folders = [RunFolder(path) for path in runs]
     if not folders:
-        raise ConfigError("compare needs at least one run, got none: give the folders of runs")
+        raise ConfigError("compare must have at least one run, got none: pass the folders of runs")
     rows = [_row(name, folder, reach) for name, folder in zip(titles(folders), folders, strict=True)]
     if out is not None:
         names = [row["run"] for row in rows]
-        draw_curves({name: folder.metrics() for name, folder in zip(names, folders, strict=True)}, Path(out))
+        named = dict(zip(names, folders, strict=True))
+        validated = [name for name, folder in named.items() if folder.config().evaluation.validation]
+        draw_curves({name: folder.metrics() for name, folder in named.items()}, Path(out), validated)
     return Comparison(rows, _table(rows))
 
 
@@ -184,7 +195,7 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows as people read them; the best final accuracy is bold."""
+    """Build the table, with the best final accuracy in bold."""
     table = Table(title=None, header_style="bold")
     columns = max((list(row) for row in rows), key=len)  # some runs may have no personal models
     for name in columns:
@@ -203,7 +214,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _personal(folder: RunFolder) -> dict[str, float]:
-    """What a finished run's summary says of the clients' personal models, in percent; nothing where all diverged."""
+    """Return the accuracies of a finished run's personal models in percent, or nothing if all diverged."""
     summary = folder.summary() if folder.finished else {}
     names = {"own": "", "over_clients": "_std", "worst_decile": "_worst_decile"}
     if summary.get("personalized_accuracy") is None:
@@ -212,27 +223,29 @@ def _personal(folder: RunFolder) -> dict[str, float]:
 
 
 def rounds_to(metrics: Metrics, share: float) -> int | None:
-    """The first round whose tested accuracy is at or above `share`; None where no round is."""
+    """Return the first round with an accuracy of at least `share`, or None."""
     return next((line["round"] for line in metrics if line["accuracy"] is not None and line["accuracy"] >= share), None)
 
 
 def read_shares(text: str) -> list[float]:
-    """Accuracies as shares of one, such as 0.85,0.9; percentages are refused, for 1 could be either."""
+    """Parse accuracies between 0 and 1, such as 0.85,0.9; percentages raise, because 1 would be ambiguous."""
     found = []
     for word in text.split(","):
         try:
             share = float(word)
         except ValueError:
-            raise ConfigError(f"'{word.strip()}' is no accuracy: give shares of one, such as 0.85,0.9") from None
+            raise ConfigError(
+                f"accuracies must be numbers between 0 and 1, such as 0.85,0.9, got '{word.strip()}'"
+            ) from None
         if not 0 < share <= 1:
-            meant = f"write {share / 100:g} for {share:g} %" if 1 < share <= 100 else "they lie above 0 and up to 1"
-            raise ConfigError(f"the accuracy {word.strip()} is no share of one: {meant}")
+            hint = f": write {share / 100:g} for {share:g} %" if 1 < share <= 100 else ""
+            raise ConfigError(f"accuracies must be above 0 and at most 1, got {word.strip()}{hint}")
         found.append(share)
     return found
 
 
 def _final(metrics: Metrics) -> float | None:
-    """The accuracy of the last test; None where there was none, or it found collapsed embeddings."""
+    """Return the accuracy of the last evaluation, or None if there was none or embeddings had collapsed."""
     accuracies = _accuracies(metrics)
     return accuracies[-1] if accuracies and not collapse_in(metrics) else None
 
@@ -242,5 +255,5 @@ def _accuracies(metrics: Metrics) -> list[float]:
 
 
 def megabytes(count: int) -> str:
-    """Bytes as megabytes (10^6)."""
+    """Format bytes as megabytes (10^6)."""
     return f"{count / 1e6:,.1f} MB"

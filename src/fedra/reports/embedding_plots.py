@@ -1,4 +1,4 @@
-"""Pictures of embeddings, several runs side by side: t-SNE maps and histograms of angles."""
+"""Plots of the embeddings of several runs side by side: t-SNE maps and histograms of angles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedra.writing import save_figure
 
 COLUMNS = 4
 NAMED_CLASSES = 20
-"""So many classes get a color each and a name; more share a circle of hues."""
+"""Maximum number of classes with their own color and a legend; more classes use a color wheel."""
 
 Curves = tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...]
 CURVES: Curves = (
@@ -37,26 +37,26 @@ CLIENT_CURVES: Curves = (
 
 
 def draw_maps(maps: Mapping[str, tuple[Embeddings, NDArray[np.float64]]], path: Path) -> None:
-    """The points of every run in a panel of its own, colored by class; after figure 2 of FedArc's paper."""
+    """Plot the points of every run in its own panel, colored by class, like figure 2 of the FedArc paper."""
     figure, panels = _panels(len(maps), 3.6, 3.6)
     names: tuple[str, ...] = ()
     for axes, (title, (embeddings, points)) in zip(panels, maps.items(), strict=True):
         labels = embeddings.labels.cpu().numpy()
         names = max(names, embeddings.classes or tuple(map(str, range(int(labels.max()) + 1))), key=len)
         colors = np.array(_colors(max(len(embeddings.classes), int(labels.max()) + 1)))
-        # Thousands of points as shapes would make a file of megabytes: they are a picture inside the picture.
+        # Rasterized, because thousands of vector points make a file of megabytes.
         axes.scatter(points[:, 0], points[:, 1], c=colors[labels], s=5, linewidths=0, rasterized=True)
         axes.set_title(title, fontsize=10, loc="left")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("#d8dde2")
     if len(names) <= NAMED_CLASSES:
-        dots = [panels[0].scatter([], [], s=18, color=color, label=name) for name, color in _named(names)]
+        dots = [panels[0].scatter([], [], s=18, color=color, label=name) for name, color in _legend_entries(names)]
         figure.legend(handles=dots, loc="outside lower center", ncols=10, frameon=False, fontsize=8)
     save_figure(figure, path)
 
 
 def draw_angles(measured: Mapping[str, Angles], path: Path) -> None:
-    """Histograms of the angles within and between classes; where clients are known, also by client."""
+    """Plot histograms of the angles within and between classes, also by client if clients are known."""
     figure, panels = _panels(len(measured), 4.4, 3.4, same_scale=True)
     for axes, (title, angles) in zip(panels, measured.items(), strict=True):
         for label, kinds, style in CURVES if angles.clients is None else CLIENT_CURVES:
@@ -68,7 +68,7 @@ def draw_angles(measured: Mapping[str, Angles], path: Path) -> None:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
-    panels[0].set_ylabel("share of pairs by degree (%)")
+    panels[0].set_ylabel("pairs per degree (%)")
     save_figure(figure, path)
 
 
@@ -79,7 +79,7 @@ def _draw_histogram(axes: Axes, counts: Tensor, label: str, style: dict[str, Any
 
 
 def _panels(count: int, width: float, height: float, same_scale: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with one panel each, four in a row."""
+    """Create a figure with `count` panels, four per row."""
     columns = min(count, COLUMNS)
     rows = -(-count // columns)
     figure = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
@@ -97,23 +97,23 @@ def _colors(classes: int) -> list[Any]:
     return [colormaps["hsv"](number / classes) for number in range(classes)]
 
 
-def _named(names: tuple[str, ...]) -> list[tuple[str, Any]]:
+def _legend_entries(names: tuple[str, ...]) -> list[tuple[str, Any]]:
     return list(zip(names, _colors(len(names)), strict=True))
 
 
 def angles_table(measured: Mapping[str, Angles]) -> Table:
-    """The numbers of every source in a column of its own."""
+    """Build a table of the metrics, with one column per run."""
     table = Table(header_style="bold")
-    table.add_column("figure")
+    table.add_column("metric")
     for name in measured:
         table.add_column(escape(name), justify="right")
-    figures = [angles.figures() for angles in measured.values()]
-    for key in dict.fromkeys(key for found in figures for key in found):
-        table.add_row(key.replace("_", " "), *(_shown(found.get(key)) for found in figures))
+    columns = [angles.figures() for angles in measured.values()]
+    for key in dict.fromkeys(key for found in columns for key in found):
+        table.add_row(key.replace("_", " "), *(_format(found.get(key)) for found in columns))
     return table
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

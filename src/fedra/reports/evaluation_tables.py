@@ -1,4 +1,4 @@
-"""What an evaluation found, as tables on the screen."""
+"""Tables of evaluation results for the terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.table import Table
 from fedra.evaluation.results import ProtocolResult
 
 SHOWN_CLASSES = 30
-"""The screen shows so many classes, the worst first; the record has them all."""
+"""Maximum number of classes in a printed table, worst first; the record has all of them."""
 
 
 def tables_of(outcome: ProtocolResult) -> Iterator[Table]:
-    """The table of a protocol and, of a classifier, that of its classes."""
+    """Yield the table of a protocol and, for classification, the table of its classes."""
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -27,19 +27,19 @@ def tables_of(outcome: ProtocolResult) -> Iterator[Table]:
         yield _class_table(recalls, outcome.figures)
 
 
-def _class_table(recalls: Mapping[str, float], figures: Mapping[str, Any]) -> Table:
-    """The share of each class that is recognized and, where they were measured, precision, F1 and AUROC."""
+def _class_table(recalls: Mapping[str, float], metrics: Mapping[str, Any]) -> Table:
+    """Build the table of accuracy per class and, if computed, precision, F1 and AUROC."""
     many = len(recalls) > SHOWN_CLASSES
     title = f"the {SHOWN_CLASSES} worst of {len(recalls)} classes" if many else None
     table = Table(title=title, title_justify="left")
-    more = figures.get("per_class") or {}
+    more = metrics.get("per_class") or {}
     columns = [name for name in ("examples", "precision", "f1", "auroc") if name in more]
     for heading in ("class", "accuracy", *columns):
         table.add_column(heading, justify="left" if heading == "class" else "right")
-    place = {name: number for number, name in enumerate(figures.get("classes", recalls))}
+    index = {name: number for number, name in enumerate(metrics.get("classes", recalls))}
     shown = sorted(recalls, key=recalls.__getitem__)[:SHOWN_CLASSES] if many else list(recalls)
     for name in shown:
-        cells = [_cell(column, more[column][place[name]]) for column in columns]
+        cells = [_cell(column, more[column][index[name]]) for column in columns]
         table.add_row(escape(name), f"{recalls[name]:.2%}", *cells)
     return table
 

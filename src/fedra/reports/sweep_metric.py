@@ -1,4 +1,4 @@
-"""The figure of a summary that a sweep compares: its unit, its direction, and its value at chance level."""
+"""The metric that a sweep compares: its unit, its direction, and its value at chance level."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedra.evaluation.classifier_metrics import METRICS
 from fedra.reports.sweep_table import Cell, Point, short
 
 LOWER = ("loss", "eer")
-"""Figures that are not metrics by name and are better when they are small."""
+"""Suffixes of other summary keys for which smaller is better."""
 
 
 @dataclass(frozen=True)
@@ -24,31 +24,39 @@ class SweepMetric:
 
     @property
     def higher(self) -> bool:
-        """Whether larger is better."""
+        """Whether a larger value is better."""
         known = [metric for metric in METRICS.values() if self.key.endswith(metric.key)]
         return all(metric.higher for metric in known) and not self.key.endswith(LOWER)
 
     @property
     def factor(self) -> float:
-        """Shares are shown in percent, losses as they are."""
+        """Factor for display: fractions are shown in percent, losses unchanged."""
         return 1.0 if self.key.endswith("loss") else 100.0
 
     @property
     def heading(self) -> str:
-        """As the table calls it."""
+        """Column heading of the metric in the table."""
         name = "accuracy" if self.key == "final_accuracy" else self.key
         return f"{name} %" if self.factor == 100 else name
 
+    def axis_label(self, split: str) -> str:
+        """Return the label of a plot axis; `split` is the one that rounds are evaluated on, or "" if it varies."""
+        name = f"{split} accuracy".strip() if self.key == "final_accuracy" else self.key
+        return f"{name} (%)" if self.factor == 100 else name
+
     def value(self, summary: Mapping[str, Any], folder: Path) -> float:
-        """The figure of a finished run."""
+        """Return the value of a finished run."""
         found = summary.get(self.key)
         if not isinstance(found, int | float):
             numbers = [name for name, value in summary.items() if isinstance(value, float)]
-            raise ConfigError(f"the summary in '{folder}' has no number '{self.key}': {nearest(self.key, numbers)}")
+            raise ConfigError(
+                f"sweep.metric must be a number in summary.json, got '{self.key}', which is not in '{folder}': "
+                f"{nearest(self.key, numbers)}"
+            )
         return self.factor * found
 
     def chance(self, summary: Mapping[str, Any]) -> float:
-        """The figure of a model that guesses, which a failed run counts as."""
+        """Return the value of a model at chance level, which a failed run counts as."""
         share = float(summary["chance_accuracy"])
         if self.key.endswith("loss"):
             return -math.log(share)
@@ -57,7 +65,7 @@ class SweepMetric:
         return 0.0 if self.key.endswith("mcc") else self.factor * share
 
     def best(self, cells: Sequence[tuple[Point, Cell]]) -> str | None:
-        """The best point in one line; None where there is nothing to choose from."""
+        """Return a line with the best grid point, or None if there are fewer than two."""
         if len(cells) < 2:
             return None
         point, cell = (max if self.higher else min)(cells, key=lambda one: one[1].mean)

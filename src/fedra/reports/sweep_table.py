@@ -1,4 +1,4 @@
-"""The outcome of a sweep as tables."""
+"""Tables of a sweep's results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedra.config.schema import Config
 
 @dataclass(frozen=True)
 class Point:
-    """One place in the grid: its settings, and a run per seed."""
+    """One grid point: its settings, and one run per seed."""
 
     settings: tuple[tuple[str, Any], ...]
     runs: tuple[tuple[int, Config, Path], ...]
@@ -25,12 +25,17 @@ class Point:
     def label(self) -> str:
         return ", ".join(f"{short(value)}" for _, value in self.settings) or "all"
 
+    @property
+    def is_validated(self) -> bool:
+        """Whether the runs evaluate their rounds on a validation split."""
+        return any(config.evaluation.validation > 0 for _, config, _ in self.runs)
+
 
 @dataclass(frozen=True)
 class Cell:
-    """The outcome of a point: accuracies over its seeds, in percent; a failed run counts at chance level.
+    """The result of a grid point: accuracies over its seeds in percent, where a failed run counts at chance level.
 
-    `endings` says of every failed run how it failed.
+    `endings` describes how each failed run ended.
     """
 
     accuracies: tuple[float, ...]
@@ -38,7 +43,7 @@ class Cell:
 
     @property
     def failed(self) -> int:
-        """How many runs failed."""
+        """Number of failed runs."""
         return len(self.endings)
 
     @property
@@ -47,16 +52,16 @@ class Cell:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation over seeds (of the population, as the papers' code has it)."""
+        """Population standard deviation over seeds, as in the papers' code."""
         return statistics.pstdev(self.accuracies)
 
     def text(self) -> str:
-        """As papers print it: 64.13(0.46); one seed has no deviation; how runs failed follows."""
+        """Format as in papers: 64.13(0.46), without a deviation for one seed, followed by failures."""
         shown = f"{self.mean:.2f}" + (f"({self.deviation:.2f})" if len(self.accuracies) > 1 else "")
         return f"{shown}, {self.failures()}" if self.failed else shown
 
     def failures(self) -> str:
-        """How the failed runs ended: "diverged in round 26", "2 of 3 diverged in round 4"; "" where none failed."""
+        """Describe the failed runs, such as "diverged in round 26" or "2 of 3 diverged in round 4"."""
         if len(self.accuracies) == 1:
             return "".join(self.endings)
         seeds = len(self.accuracies)
@@ -64,7 +69,7 @@ class Cell:
 
 
 def short(value: Any) -> str:
-    """A value as a row's label: a table by its name and what else it sets, `plus` as a sum."""
+    """Format a value as a label: a table by its name and fields, `plus` as a sum."""
     if isinstance(value, Mapping):
         rest = {key: item for key, item in value.items() if key not in ("name", "plus")}
         inside = ", ".join(f"{key}={short(item)}" for key, item in rest.items())
@@ -77,14 +82,14 @@ def short(value: Any) -> str:
 
 
 def table_rows(
-    cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], figure: str = "accuracy %"
+    cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]], metric: str = "accuracy %"
 ) -> list[list[str]]:
-    """Rows by all swept keys but the last, columns by the last (when there are two or more)."""
+    """Build the rows of the table; with two or more swept keys, the last one becomes columns."""
     if len(grid) < 2:
         heading = next(iter(grid), "run")
         several = any(len(cell.accuracies) > 1 for _, cell in cells)
         bounds = ["lowest", "highest"] if several else []
-        return [[heading, figure, *bounds], *(_row(point, cell, several) for point, cell in cells)]
+        return [[heading, metric, *bounds], *(_row(point, cell, several) for point, cell in cells)]
     *row_keys, column_key = grid
     columns = [short(value) for value in grid[column_key]]
     rows: dict[str, list[str]] = {}
@@ -100,23 +105,23 @@ def _row(point: Point, cell: Cell, several: bool) -> list[str]:
 
 
 def caption(cells: Sequence[tuple[Point, Cell]]) -> str | None:
-    """What the numbers in brackets are, and how failed runs count; None where there are neither."""
+    """Explain the numbers in parentheses and failed runs, or return None without either."""
     parts = []
     if any(len(cell.accuracies) > 1 for _, cell in cells):
-        parts.append("mean(standard deviation of the population) over seeds")
+        parts.append("mean(population standard deviation) over seeds")
     if failed := sum(cell.failed for _, cell in cells):
         parts.append(f"{failed} failed run{'s' if failed > 1 else ''} counted at chance level")
     return "; ".join(parts) or None
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """The table as Markdown."""
+    """Format the table as Markdown."""
     rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
     return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])) + "\n"
 
 
 def csv_text(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]]) -> str:
-    """A row for each cell as comma-separated values."""
+    """Format one row per grid point as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*grid, "mean", "deviation", "seeds", "failed"])
@@ -127,7 +132,7 @@ def csv_text(cells: list[tuple[Point, Cell]], grid: Mapping[str, Sequence[Any]])
 
 
 def cell_record(point: Point, cell: Cell) -> dict[str, Any]:
-    """A cell for cells.json."""
+    """Return a grid point's entry of cells.json."""
     folders = [folder.name for _, _, folder in point.runs]
     return {
         "settings": dict(point.settings),

@@ -129,12 +129,12 @@ def test_everybody_full_before_the_last_class() -> None:
 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_too_skewed_says_what_to_change(legacy: bool) -> None:
-    with pytest.raises(ConfigError, match=r"no split in 50 tries .* raise alpha or tries, lower min_size"):
+    with pytest.raises(ConfigError, match=r"no split in 50 tries .* increase alpha or tries, lower min_size"):
         split("dirichlet", CIFAR10, 100, 0, alpha=0.02, tries=50, legacy=legacy)
 
 
 def test_a_min_size_out_of_reach_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="set min_size to at most 7"):
+    with pytest.raises(ConfigError, match=r"min_size must be at most 7 .* got 8"):
         split("dirichlet", np.arange(30), 4, 0, min_size=8)
 
 

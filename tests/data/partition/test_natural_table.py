@@ -34,10 +34,10 @@ def test_a_column_goes_before_the_groups_of_the_data_set(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "column", "words"),
     [
-        ("who\na\nb\n", "who", "has 2 lines for 5 training examples"),
+        ("who\na\nb\n", "who", "one row per training example \\(5\\), got 2"),
         ("who\na\nb\na\nb\na\n", "whom", "did you mean 'who'"),
-        ("who,x\na,1\n,1\na,1\nb,1\na,1\n", "who", "no 'who' in line 3"),
-        ("", "who", "it has no heading"),
+        ("who,x\na,1\n,1\na,1\nb,1\na,1\n", "who", "a value of 'who' in every row, got none in line 3"),
+        ("", "who", "it has no header"),
     ],
 )
 def test_broken_tables_are_told(tmp_path: Path, text: str, column: str, words: str) -> None:
@@ -46,7 +46,7 @@ def test_broken_tables_are_told(tmp_path: Path, text: str, column: str, words: s
 
 
 def test_table_and_column_go_together(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="both table and column"):
+    with pytest.raises(ConfigError, match=r"table and partition.column must be set together"):
         split("natural", TARGETS, None, 0, column="who")
-    with pytest.raises(DataError, match=r"nowhere\.csv' cannot be read"):
+    with pytest.raises(DataError, match=r"nowhere\.csv' must be a readable CSV file"):
         split("natural", TARGETS, None, 0, table=tmp_path / "nowhere.csv", column="who")

@@ -77,12 +77,12 @@ def test_svg_names_the_classes(tmp_path: Path) -> None:
 
 
 def test_other_formats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"end its name with \.png or \.svg"):
+    with pytest.raises(ConfigError, match=r"must end with \.png or \.svg, got"):
         draw([np.arange(120)], TARGETS, NAMES, tmp_path / "split.bmp")
 
 
 def test_unnamed_classes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="target is 2 but there are names for 2 classes"):
+    with pytest.raises(DataError, match="targets must be below 2 \\(the number of class names\\), got 2"):
         draw([np.arange(120)], TARGETS, NAMES[:2], tmp_path / "split.png")
 
 

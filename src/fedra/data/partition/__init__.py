@@ -1,6 +1,6 @@
-"""Partitions: who owns which training example; `split` is the one way in.
+"""Partitions of training examples over clients; `split` is the entry point.
 
-The picture is apart, in `fedra.data.partition.split_plot`, because it loads matplotlib.
+The plot is in `fedra.data.partition.split_plot`, because it imports matplotlib.
 """
 
 from fedra.data.partition import (

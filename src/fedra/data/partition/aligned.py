@@ -1,4 +1,4 @@
-"""A test set with a client's own label mix."""
+"""Test sets with the class distribution of a client."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedra.errors import DataError
 def aligned_test(
     train_targets: Indices, test_targets: Indices, *, rng: np.random.Generator, size: int = 1000
 ) -> Indices:
-    """Indices into the global test set that follow the label mix q of one client's training targets.
+    """Sample indices of the global test set that follow the class distribution q of one client's training targets.
 
-    For each class c, min(available_c, floor(size * q_c)) test examples are drawn without replacement, in
-    order of class: the personalized test set of FedSoL (arXiv:2308.12532), at most `size` long. The sets of
-    two clients may overlap.
+    For each class c, min(available_c, floor(size * q_c)) test examples are sampled without replacement, ordered by
+    class: the personalized test set of FedSoL (arXiv:2308.12532), with at most `size` examples. The test sets of two
+    clients may overlap.
     """
     labels, counts = np.unique(train_targets, return_counts=True)
     drawn = [
@@ -25,7 +25,7 @@ def aligned_test(
     chosen = np.concatenate(drawn) if drawn else np.array([], dtype=np.int64)
     if len(chosen) == 0:
         raise DataError(
-            f"a client with {len(labels)} classes gets no test example out of {len(test_targets)}: "
-            f"its classes are absent from the test set or too many for size={size}"
+            f"a client's test set must have at least one example, got none of {len(test_targets)} for a client with "
+            f"{len(labels)} classes: they are not in the test set, or too many for size={size}"
         )
     return chosen

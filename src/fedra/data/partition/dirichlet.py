@@ -1,4 +1,4 @@
-"""Label skew by a Dirichlet law of each class over the clients."""
+"""Label skew by a Dirichlet distribution of each class over the clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedra.data.partition.deal import by_class, hand_out, log_gammas, weights
 from fedra.errors import ConfigError
 
 DRAWS_AT_ONCE = 2**18
-"""Client shares simulated together: enough to amortize numpy's call, small enough for the cache."""
+"""Number of client shares per simulated batch: large enough for NumPy, small enough for the CPU cache."""
 
 
 @PARTITIONS.add("dirichlet")
@@ -33,12 +33,12 @@ def dirichlet(
     tries: Count = 200_000,
     legacy: bool = False,
 ) -> list[Indices]:
-    """Spread each class over the clients by p ~ Dir(alpha), until every client has `min_size` examples.
+    """Distribute each class over the clients by p ~ Dir(alpha), resampled until every client has `min_size` examples.
 
-    The Dirichlet split of FedSoL, FedNTD, MOON and NIID-Bench (arXiv:2102.02079): proportions are per class
-    over clients. With `cap`, a client that already holds floor(examples / clients) gets no further class.
-    Thousands of draws are normal at alpha = 0.05, so sizes are simulated alone and examples are dealt once.
-    `legacy` draws as FedSoL's code does, from the same random stream (slow where tries are many).
+    The Dirichlet partition of FedSoL, FedNTD, MOON and NIID-Bench (arXiv:2102.02079): proportions are per class over
+    clients. With `cap`, a client that already has floor(examples / clients) examples gets no further class. Thousands
+    of `tries` are normal for alpha = 0.05, so only sizes are simulated and examples are assigned once. `legacy`
+    samples from the same random stream as FedSoL's code, which is slow with many tries.
     """
     check_clients("dirichlet", clients, len(targets), "examples")
     check_min_size("dirichlet", clients, min_size, len(targets))
@@ -66,7 +66,7 @@ def _accepted_counts(
     min_size: int,
     tries: int,
 ) -> Indices | None:
-    """The first draw (classes, clients) whose every client reaches `min_size`, out of `tries`."""
+    """Return the first of `tries` samples (classes, clients) in which every client reaches `min_size`, or None."""
     batch = max(1, DRAWS_AT_ONCE // (clients * len(totals)))
     for start in range(0, tries, batch):
         counts = _simulate(rng, totals, clients, alpha, limit, min(batch, tries - start))
@@ -78,13 +78,13 @@ def _accepted_counts(
 
 
 def _simulate(rng: np.random.Generator, totals: Indices, clients: int, alpha: float, limit: int, batch: int) -> Indices:
-    """`batch` independent draws of how many examples of each class each client gets."""
+    """Sample `batch` independent counts of the examples of each class for each client."""
     counts = np.zeros((batch, len(totals), clients), dtype=np.int64)
     held = np.zeros((batch, clients), dtype=np.int64)
     ends = np.zeros((batch, clients + 1), dtype=np.int64)
     for label, total in enumerate(totals):
         below = held < limit
-        # Everybody may be full before a last small class: then all share it.
+        # If every client is full before a last small class, all clients share it.
         below |= ~below.any(axis=1, keepdims=True)
         shares = weights(log_gammas(rng, alpha, held.shape), below).cumsum(axis=1)
         ends[:, 1:] = shares / shares[:, -1:] * total
@@ -95,7 +95,6 @@ def _simulate(rng: np.random.Generator, totals: Indices, clients: int, alpha: fl
 
 def _too_skewed(alpha: float, min_size: int, tries: int) -> ConfigError:
     return ConfigError(
-        f"the partition 'dirichlet' gave no split in {tries} tries where every client has "
-        f"min_size={min_size} examples at alpha={alpha}: raise alpha or tries, lower min_size, "
-        "or take fewer clients"
+        f"the partition 'dirichlet' must give every client min_size={min_size} examples, but found no split in {tries} "
+        f"tries with alpha={alpha}: increase alpha or tries, lower min_size, or use fewer clients"
     )

@@ -1,4 +1,4 @@
-"""Label skew by a Dirichlet law of each client over the classes."""
+"""Label skew by a Dirichlet distribution of each client over the classes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def dirichlet_clients(
     alpha: Concentration = 0.1,
     sigma: Spread = 0.0,
 ) -> list[Indices]:
-    """Give each client its own label mix q ~ Dir(alpha), at equal sizes (or lognormal ones, by `sigma`).
+    """Give each client its own class distribution q ~ Dir(alpha), with equal sizes or lognormal ones (`sigma`).
 
-    The Dirichlet split of Hsu et al. 2019 (arXiv:1909.06335) and FedDyn: proportions are per client over
-    classes. All clients draw at once; a class asked for too often is shared among those who asked, and who
-    goes short draws again from the classes left, renormalized. Every example is used.
+    The Dirichlet partition of Hsu et al. 2019 (arXiv:1909.06335) and FedDyn: proportions are per client over classes.
+    All clients sample at once. A class with too few examples is divided among the clients that sampled it, and clients
+    with missing examples sample again from the remaining classes, renormalized. Every example is used.
     """
     check_clients("dirichlet-clients", clients, len(targets), "examples")
     rng = np.random.default_rng(seed)
@@ -31,7 +31,7 @@ def dirichlet_clients(
     missing = lognormal_counts(rng, sigma, clients, len(targets), minimum=1)
     mixes = log_gammas(rng, alpha, (clients, len(classes)))
     counts = np.zeros_like(mixes, dtype=np.int64)
-    # Ends: a pass either serves everybody or exhausts a class.
+    # Terminates: every pass either fills all clients or exhausts a class.
     while missing.any():
         drawn = _draw(rng, mixes, missing, left)
         counts += drawn
@@ -41,7 +41,7 @@ def dirichlet_clients(
 
 
 def _draw(rng: np.random.Generator, mixes: np.ndarray, missing: Indices, left: Indices) -> Indices:
-    """What each client gets (clients, classes) when all ask for `missing` examples and `left` are there."""
+    """Sample the counts (clients, classes) for `missing` examples per client from `left` examples per class."""
     shares = weights(mixes, left > 0)
     wanted: Indices = rng.multinomial(missing, shares / shares.sum(axis=1, keepdims=True))
     for label in np.flatnonzero(wanted.sum(axis=0) > left):

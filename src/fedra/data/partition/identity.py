@@ -1,4 +1,4 @@
-"""Whole identities: a person is on one client or, where identities are shared, on several with some images each."""
+"""Partition by identity: each person belongs to one client, or to several if identities are shared."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ def identity(
     shared: Annotated[float, Field(ge=0, le=1)] = 0.0,
     holders: Annotated[int, Field(ge=2)] = 2,
 ) -> list[Indices]:
-    """Give whole identities (targets) to clients at random, as federated face recognition does.
+    """Assign whole identities (targets) to clients at random, as in federated face recognition.
 
-    The split of FedGC (AAAI 2022): `balanced` gives equal numbers of identities, `lognormal` numbers in
-    proportion to exp(sigma * N(0, 1)), at least one. Without a number of clients, one identity each. Of a share
-    `shared` of the identities the images are dealt out among `holders` clients each: the first holder and others at
-    random.
+    The partition of FedGC (AAAI 2022): `balanced` assigns equal numbers of identities, `lognormal` numbers in
+    proportion to exp(sigma * N(0, 1)), at least one. Without a number of clients, every client gets one identity. For
+    the fraction `shared` of the identities, the images are divided among `holders` random clients each.
     """
     identities = by_class(targets)
     clients = clients or len(identities)
@@ -40,36 +39,36 @@ def identity(
     owned = np.split(rng.permutation(len(identities)), counts.cumsum()[:-1])
     pieces: list[list[tuple[int, Indices]]] = [[(int(person), identities[person]) for person in own] for own in owned]
     if shared:
-        pieces = _dealt(rng, pieces, shared, holders)
+        pieces = _share_identities(rng, pieces, shared, holders)
     return [np.concatenate([rows for _, rows in sorted(own, key=lambda piece: piece[0])]) for own in pieces]
 
 
-def _dealt(
+def _share_identities(
     rng: np.random.Generator, pieces: list[list[tuple[int, Indices]]], shared: float, holders: int
 ) -> list[list[tuple[int, Indices]]]:
-    """The same with the images of some identities dealt out among several clients."""
+    """Divide the images of some identities among several clients."""
     if holders > len(pieces):
         raise ConfigError(
-            f"the partition 'identity' cannot share an identity among {holders} of {len(pieces)} clients: lower holders"
+            f"partition.holders must be at most {len(pieces)} (the number of clients), got {holders}: lower it"
         )
     owner = {person: client for client, own in enumerate(pieces) for person, _ in own}
     images = {person: rows for own in pieces for person, rows in own}
-    enough = sorted(person for person, rows in images.items() if len(rows) >= holders)
-    wanted = round(shared * len(images))
-    if wanted > len(enough):
+    eligible = sorted(person for person, rows in images.items() if len(rows) >= holders)
+    count = round(shared * len(images))
+    if count > len(eligible):
         raise ConfigError(
-            f"the partition 'identity' cannot share {wanted} identities among {holders} clients each: only "
-            f"{len(enough)} have {holders} images or more, so lower shared or holders"
+            f"partition.shared must select at most {len(eligible)} identities (those with at least {holders} images), "
+            f"got {count}: lower shared or holders"
         )
-    dealt: list[list[tuple[int, Indices]]] = [[] for _ in pieces]
-    chosen = set(rng.permutation(enough)[:wanted].tolist())
+    assigned: list[list[tuple[int, Indices]]] = [[] for _ in pieces]
+    chosen = set(rng.permutation(eligible)[:count].tolist())
     for person, rows in sorted(images.items()):
         first = owner[person]
         if person not in chosen:
-            dealt[first].append((person, rows))
+            assigned[first].append((person, rows))
             continue
         others = rng.permutation([client for client in range(len(pieces)) if client != first])[: holders - 1]
         parts = np.array_split(rng.permutation(rows), holders)
         for client, part in zip((first, *others.tolist()), parts, strict=True):
-            dealt[client].append((person, np.sort(part)))
-    return dealt
+            assigned[client].append((person, np.sort(part)))
+    return assigned

@@ -1,7 +1,7 @@
-"""The two partitions of FedSoL's published runs, from numpy's legacy stream in the order their code drew.
+"""The two partitions of FedSoL's published runs, sampled from NumPy's legacy stream in the order of their code.
 
-Only the stream is old: the rules are those of `class-shards` and `dirichlet`. The published runs used seed
-19940817. A private RandomState gives the numbers that the global one gave them.
+Only the stream differs: the rules are those of `class-shards` and `dirichlet`. The published runs used the seed
+19940817. A private RandomState produces the same numbers as the global one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ PUBLISHED_SEED = 19940817
 
 
 def stream(seed: int) -> np.random.RandomState:
-    """Numpy's legacy generator, which takes 32-bit seeds only."""
+    """Return NumPy's legacy generator, which only takes 32-bit seeds."""
     if seed >= 2**32:
-        raise ConfigError(f"legacy partitions take a seed below 2^32, not {seed}: choose {PUBLISHED_SEED}")
+        raise ConfigError(f"partition.seed must be below 2^32 for legacy partitions, got {seed}: use {PUBLISHED_SEED}")
     return np.random.RandomState(seed)
 
 
 def label_table(rng: np.random.RandomState, classes: int, clients: int, shards: int) -> Indices:
-    """Which class each client's shards come from, (clients, shards).
+    """Return the class of each client's shards, (clients, shards).
 
-    When the shards do not divide by the clients, labels number 1, 2, ... of the shuffled list are asked
-    for again until they do; some of those draws find their class exhausted.
+    If the number of shards is not divisible by the number of clients, labels 1, 2, ... of the shuffled list are
+    repeated until it is; their classes may be exhausted.
     """
     labels = np.repeat(np.arange(classes), shards * clients // classes)
     rng.shuffle(labels)
@@ -34,33 +34,35 @@ def label_table(rng: np.random.RandomState, classes: int, clients: int, shards: 
 
 
 def class_shards(classes: list[Indices], clients: int, seed: int, shards: int) -> list[Indices]:
-    """FedSoL's sharding; where its code copies another client's data to a client without any, refuse."""
+    """FedSoL's sharding, except that a client without shards is an error instead of a copy of another client."""
     rng = stream(seed)
-    piles = [_equal_shards(members, shards * clients // len(classes)) for members in classes]
+    remaining = [_equal_shards(members, shards * clients // len(classes)) for members in classes]
     parts = []
     for client, row in enumerate(label_table(rng, len(classes), clients, shards)):
-        drawn = [piles[label].pop(rng.choice(len(piles[label]), replace=False)) for label in row if piles[label]]
+        drawn = [
+            remaining[label].pop(rng.choice(len(remaining[label]), replace=False)) for label in row if remaining[label]
+        ]
         if not drawn:
             raise ConfigError(
-                f"the legacy sharding leaves client {client} without a shard for seed {seed}: "
-                "choose another seed or legacy = false"
+                f"every client must have a shard, but legacy sharding with seed {seed} leaves client {client} without "
+                "a shard: choose another seed or legacy = false"
             )
         parts.append(np.concatenate(drawn))
     return parts
 
 
 def _equal_shards(members: Indices, count: int) -> list[Indices]:
-    """`count` contiguous equal shards; each left-over example joins one of the first shards."""
+    """Split into `count` contiguous equal shards; each remaining example joins one of the first shards."""
     body, rest = np.split(members, [len(members) // count * count])
-    return [np.append(shard, rest[place : place + 1]) for place, shard in enumerate(np.split(body, count))]
+    return [np.append(shard, rest[index : index + 1]) for index, shard in enumerate(np.split(body, count))]
 
 
 def dirichlet(
     classes: list[Indices], clients: int, seed: int, alpha: float, min_size: int, cap: bool, tries: int
 ) -> tuple[list[Indices], int] | None:
-    """FedSoL's Dirichlet split and the number of tries it took, or None when `tries` were not enough.
+    """Return FedSoL's Dirichlet split and the number of tries, or None after `tries` failures.
 
-    Every try shuffles the classes in place, so the accepted one depends on all before it.
+    Every try shuffles the classes in place, so the accepted split depends on all previous tries.
     """
     rng = stream(seed)
     pools = [members.copy() for members in classes]
@@ -88,7 +90,8 @@ def _class_counts(rng: np.random.RandomState, total: int, alpha: float, allowed:
     whole = shares.sum()
     if not whole > 0:
         raise ConfigError(
-            f"the legacy Dirichlet draw underflows at alpha={alpha}: choose a larger alpha or legacy = false"
+            f"partition.alpha must be large enough not to underflow with legacy = true, got {alpha}: increase it, or "
+            "set legacy = false"
         )
     ends = (np.cumsum(shares / whole) * total).astype(np.int64)
     ends[-1] = total

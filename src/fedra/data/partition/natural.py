@@ -1,4 +1,4 @@
-"""The owners that the data set itself names, or a column of a table does."""
+"""Partition by the owners that the data set or a column of a CSV file names."""
 
 from __future__ import annotations
 
@@ -23,51 +23,53 @@ def natural(
     table: Path | None = None,
     column: str | None = None,
 ) -> list[Indices]:
-    """One client per group of the data set: a writer, a hospital, a folder, or a value in a table's column.
+    """Create one client per group of the data set: a writer, a hospital, a folder, or a value of a CSV column.
 
-    `table` is a CSV file with a heading and a line per training example, in the data set's order; `column` names the
-    owner in it. Without a number of clients, or with the number of groups, client k is group k (values of a column
-    in sorted order). With fewer clients, whole groups are merged: from the largest group on, each joins the client
-    with the fewest examples.
+    `table` is a CSV file with a header and one row per training example, in the order of the data set; `column` is the
+    column with the owner. Without a number of clients, or with the number of groups, client k is group k (values of a
+    column are sorted). With fewer clients, whole groups are merged: starting with the largest group, each one joins the
+    client with the fewest examples.
     """
     if (table is None) != (column is None):
-        raise ConfigError("the partition 'natural' needs both table and column to read owners from a file: give both")
+        raise ConfigError(
+            "partition.table and partition.column must be set together, got only one: set both or neither"
+        )
     if table is not None and column is not None:
         groups = _from_column(table, column, len(targets))
     if groups is None:
         raise ConfigError(
-            "the partition 'natural' needs a data set that names the owner of each example, and this one has no "
-            "groups: choose another partition, or name a CSV file with table and column"
+            "the partition 'natural' must have a data set with groups, got one without: choose another partition, or "
+            "set table and column to read the owners from a CSV file"
         )
     owners = by_class(groups)
     clients = clients or len(owners)
     check_clients("natural", clients, len(owners), "groups")
-    return owners if clients == len(owners) else _merged(owners, clients)
+    return owners if clients == len(owners) else _merge_groups(owners, clients)
 
 
 def _from_column(table: Path, column: str, examples: int) -> Indices:
-    """The owner of each example as a number, by one column of a CSV file."""
+    """Read the owner of each example from a column of a CSV file, as integers."""
     try:
         with open(table, newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file)
-            headings = list(lines.fieldnames or ())
-            if column not in headings:
-                hint = nearest(column, headings) if headings else "it has no heading"
+            header = list(lines.fieldnames or ())
+            if column not in header:
+                hint = nearest(column, header) if header else "it has no header"
                 raise ConfigError(f"the table '{table}' has no column '{column}': {hint}")
             owners = [line[column] for line in lines]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"the table '{table}' cannot be read ({error}): give a CSV file in UTF-8") from None
+        raise DataError(f"the table '{table}' must be a readable CSV file in UTF-8, got an error: {error}") from None
     if len(owners) != examples:
-        raise DataError(
-            f"the table '{table}' has {len(owners)} lines for {examples} training examples: give one line per example"
-        )
+        raise DataError(f"the table '{table}' must have one row per training example ({examples}), got {len(owners)}")
     empty = [number for number, owner in enumerate(owners, start=2) if not owner]
     if empty:
-        raise DataError(f"the table '{table}' has no '{column}' in line {empty[0]}: fill it in")
+        raise DataError(
+            f"the table '{table}' must have a value of '{column}' in every row, got none in line {empty[0]}"
+        )
     return np.unique(owners, return_inverse=True)[1].astype(np.int64)
 
 
-def _merged(groups: list[Indices], clients: int) -> list[Indices]:
+def _merge_groups(groups: list[Indices], clients: int) -> list[Indices]:
     held: list[list[Indices]] = [[] for _ in range(clients)]
     smallest = [(0, client) for client in range(clients)]
     for group in sorted(groups, key=len, reverse=True):

@@ -1,4 +1,4 @@
-"""The hardest label skew: one class per client."""
+"""Extreme label skew: one class per client."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedra.data.partition.deal import by_class, even_counts
 
 @PARTITIONS.add("one-class")
 def one_class(targets: Indices, clients: int, seed: int, groups: Indices | None) -> list[Indices]:
-    """Give each client examples of a single class, as FedAwS (arXiv:2004.10342) assumes.
+    """Assign examples of a single class to each client, as FedAwS (arXiv:2004.10342) assumes.
 
-    Without a number of clients, one per class. More clients than classes: the classes get equally many
-    clients (odd ones go to the largest classes), which share their class at random, in order of class.
-    Fewer: whole classes are dealt round robin, so a client holds several.
+    Without a number of clients, there is one client per class. With more clients than classes, the clients are
+    distributed evenly over the classes (with the remainder for the largest) and divide their class at random. With
+    fewer clients, whole classes are assigned round-robin, so a client has several.
     """
     classes = by_class(targets)
     clients = clients or len(classes)

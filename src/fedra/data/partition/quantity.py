@@ -1,4 +1,4 @@
-"""Quantity skew: clients differ in size alone."""
+"""Quantity skew: clients differ only in size."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def quantity(
     sigma: Spread = 1.0,
     min_size: Count = 10,
 ) -> list[Indices]:
-    """Give clients sizes of very different order and random labels.
+    """Give clients very different sizes and random labels.
 
-    Every client gets `min_size` examples; the rest is shared by Dir(alpha) (NIID-Bench, arXiv:2102.02079)
-    or by exp(sigma * N(0, 1)), as `law` says.
+    Every client gets `min_size` examples. The rest is distributed by Dir(alpha) (NIID-Bench, arXiv:2102.02079) or in
+    proportion to exp(sigma * N(0, 1)), depending on `law`.
     """
     check_clients("quantity", clients, len(targets), "examples")
     check_min_size("quantity", clients, min_size, len(targets))

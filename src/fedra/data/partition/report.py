@@ -1,4 +1,4 @@
-"""A partition in numbers: label counts, a summary, a table for the terminal."""
+"""Statistics of a partition: label counts, a summary, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fedra.errors import DataError
 
 QUANTILES = {"min": 0, "10%": 10, "25%": 25, "median": 50, "75%": 75, "90%": 90, "max": 100}
 NOTABLE_SHARE = 0.01
-COLUMNS_AT_MOST = 12
+MAX_COLUMNS = 12
 FIRST, LAST = 12, 4
 
 
 def label_counts(parts: Sequence[Indices], targets: Indices, classes: int) -> Indices:
-    """How many examples of each class each client holds, (clients, classes)."""
+    """Count the examples of each class for each client, (clients, classes)."""
     if targets.max() >= classes:
-        raise DataError(f"a target is {targets.max()} but there are names for {classes} classes: name every class")
+        raise DataError(f"targets must be below {classes} (the number of class names), got {targets.max()}")
     return np.stack([np.bincount(targets[part], minlength=classes) for part in parts])
 
 
 def summary(parts: Sequence[Indices], targets: Indices) -> dict[str, float]:
-    """Number of clients and examples, quantiles of client sizes, mean number of classes above a 1 % share."""
+    """Return numbers of clients and examples, quantiles of client sizes, and mean classes per client above 1 %."""
     counts = label_counts(parts, targets, int(targets.max()) + 1)
     sizes = counts.sum(axis=1)
     spread = {name: float(np.percentile(sizes, percent)) for name, percent in QUANTILES.items()}
@@ -33,12 +33,12 @@ def summary(parts: Sequence[Indices], targets: Indices) -> dict[str, float]:
         "clients": float(len(parts)),
         "examples": float(sizes.sum()),
         **spread,
-        "classes": float(_notable(counts).mean()),
+        "classes": float(_count_notable(counts).mean()),
     }
 
 
 def client_names(parts: Sequence[Indices], groups: Indices, names: Sequence[str]) -> tuple[str, ...]:
-    """Each client's name: its natural group's, or those of its groups; () where a group is spread over clients."""
+    """Return each client's name from its groups, or () if a group has several clients."""
     held = [np.unique(groups[part]) for part in parts]
     if not len(names) or sum(map(len, held)) != len(np.unique(np.concatenate(held))):
         return ()
@@ -46,17 +46,17 @@ def client_names(parts: Sequence[Indices], groups: Indices, names: Sequence[str]
 
 
 def table(parts: Sequence[Indices], targets: Indices, classes: Sequence[str], clients: Sequence[str] = ()) -> Table:
-    """One row per client with its label counts, and its name where `clients` has them.
+    """Build a table with one row per client: its label counts and, if given, its name.
 
-    Many clients show the first, the last and the quantiles of size; "..." stands for the others.
-    With more than twelve classes the counts give way to the number of classes and the three most frequent.
+    With many clients, the table shows the first, the last and the quantiles of client sizes. With more than twelve
+    classes, it shows the number of classes and the three most frequent ones instead of all counts.
     """
     counts = label_counts(parts, targets, len(classes))
-    wide = len(classes) <= COLUMNS_AT_MOST
+    wide = len(classes) <= MAX_COLUMNS
     numbers = summary(parts, targets)
     result = Table(
         caption=f"{len(targets)} examples, {len(parts)} clients, "
-        f"{numbers['classes']:.1f} classes per client above a 1 % share"
+        f"{numbers['classes']:.1f} classes per client with more than 1 % of its examples"
     )
     result.add_column("client", justify="right", style="bold")
     if clients:
@@ -66,10 +66,10 @@ def table(parts: Sequence[Indices], targets: Indices, classes: Sequence[str], cl
         result.add_column(escape(name), justify="right")
     if not wide:
         result.add_column("most frequent")
-    shown = _shown(len(parts))
+    shown = _shown_clients(len(parts))
     for client in shown:
         row = counts[client]
-        cells = [f"{n}" if n else "·" for n in row] if wide else [f"{_notable(row)}", escape(_top(row, classes))]
+        cells = [f"{n}" if n else "·" for n in row] if wide else [f"{_count_notable(row)}", escape(_top(row, classes))]
         label = (f"{client}", escape(clients[client])) if clients else (f"{client}",)
         result.add_row(*label, f"{row.sum()}", *cells, end_section=client == shown[-1])
         if len(shown) < len(parts) and client == FIRST - 1:
@@ -80,12 +80,12 @@ def table(parts: Sequence[Indices], targets: Indices, classes: Sequence[str], cl
     return result
 
 
-def _notable(counts: Indices) -> Indices:
+def _count_notable(counts: Indices) -> Indices:
     shares = counts / counts.sum(axis=-1, keepdims=True)
     return np.asarray((shares > NOTABLE_SHARE).sum(axis=-1))
 
 
-def _shown(clients: int) -> list[int]:
+def _shown_clients(clients: int) -> list[int]:
     if clients <= FIRST + LAST:
         return list(range(clients))
     return [*range(FIRST), *range(clients - LAST, clients)]

@@ -1,4 +1,4 @@
-"""Pathological label skew: a few shards of sorted data per client."""
+"""Pathological label skew: a few shards of label-sorted data per client."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def shards(
     shards: Count = 2,
     drop_remainder: bool = False,
 ) -> list[Indices]:
-    """Sort by label, cut into clients * shards contiguous shards, and give each client `shards` at random.
+    """Sort by label, split into clients * shards contiguous shards, and assign `shards` random ones to each client.
 
-    The split of McMahan et al. 2017 (arXiv:1602.05629), also FedArc's. A shard that straddles a border
-    holds two classes. The first shards are one longer when the examples do not divide; `drop_remainder`
-    leaves those examples out instead.
+    The partition of McMahan et al. 2017 (arXiv:1602.05629) and FedArc. A shard at the boundary of two classes contains
+    both. If the examples are not divisible by the number of shards, the first shards have one more example;
+    `drop_remainder` drops these examples instead.
     """
     pieces = clients * shards
-    check_clients("shards", clients, len(targets) // shards, f"times {shards} examples")
+    check_clients("shards", clients, len(targets) // shards, f"examples / {shards} shards")
     order = np.argsort(targets, kind="stable")
     if drop_remainder:
         order = order[: len(order) // pieces * pieces]
@@ -46,18 +46,18 @@ def class_shards(
     shards: Count = 2,
     legacy: bool = False,
 ) -> list[Indices]:
-    """Cut every class into about clients * shards / classes shards, and give each client `shards` at random.
+    """Split every class into about clients * shards / classes shards, and assign `shards` random ones to each client.
 
-    The sharding of FedSoL (arXiv:2308.12532) and FedNTD: a shard never mixes classes, and a client may draw
-    one class twice. Shard sizes are equal only where classes are. A class smaller than its number of shards
-    yields the surplus to larger classes. `legacy` draws as FedSoL's code does, from the same random stream.
+    The sharding of FedSoL (arXiv:2308.12532) and FedNTD: a shard contains one class, and a client may get two shards of
+    the same class. Shards have equal sizes only if classes do. If a class has fewer examples than shards, larger
+    classes get more shards. `legacy` samples from the same random stream as FedSoL's code.
     """
-    check_clients("class-shards", clients, len(targets) // shards, f"times {shards} examples")
+    check_clients("class-shards", clients, len(targets) // shards, f"examples / {shards} shards")
     classes = by_class(targets)
     if clients * shards < len(classes):
         raise ConfigError(
-            f"the partition 'class-shards' has {clients} clients times {shards} shards for "
-            f"{len(classes)} classes: set shards to at least {-(-len(classes) // clients)} to use every class"
+            f"partition.shards must be at least {-(-len(classes) // clients)} for {clients} clients and {len(classes)} "
+            f"classes, got {shards}: increase it"
         )
     if legacy:
         return legacy_class_shards(classes, clients, seed, shards)

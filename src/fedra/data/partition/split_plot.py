@@ -1,4 +1,4 @@
-"""A partition as a picture: client sizes above, label counts below."""
+"""Plot of a partition: client sizes above, label counts below."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from fedra.errors import ConfigError
 
 INK, QUIET, PAPER, ACCENT = "#22303c", "#8a97a3", "#ffffff", "#1f6f8b"
 SHADES = LinearSegmentedColormap.from_list("shades", ["#f4f7f9", "#a9d0d8", ACCENT, "#0b2f45"])
-BUBBLES_AT_MOST = (60, 40)
-NAMES_AT_MOST = 40
+MAX_BUBBLES = (60, 40)
+MAX_NAMES = 40
 CELL, POINTS_PER_INCH = 0.27, 72
 FORMATS = ("png", "svg")
 
 
 def draw(parts: Sequence[Indices], targets: Indices, class_names: Sequence[str], path: str | os.PathLike[str]) -> Path:
-    """Draw who holds what into `path` (.png or .svg) and return it.
+    """Plot a partition to `path` (.png or .svg) and return the path.
 
-    Clients run along x. Above, how many examples each holds; below, one bubble per client and class whose
-    area is the count, or shades where clients or classes are too many for bubbles.
+    The x axis shows clients. The upper plot shows client sizes. The lower plot shows one bubble per client and class
+    with the count as its area, or a heat map if there are too many clients or classes.
     """
     file = Path(path)
     kind = file.suffix.lstrip(".").lower()
     if kind not in FORMATS:
-        raise ConfigError(f"a partition cannot be drawn into '{file}': end its name with .png or .svg")
+        raise ConfigError(f"the path of a plot must end with .png or .svg, got '{file}'")
     figure = _figure(label_counts(parts, targets, len(class_names)), class_names)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
@@ -46,7 +46,7 @@ def draw(parts: Sequence[Indices], targets: Indices, class_names: Sequence[str],
 
 def _figure(counts: Indices, class_names: Sequence[str]) -> Figure:
     clients, classes = counts.shape
-    bubbles = clients <= BUBBLES_AT_MOST[0] and classes <= BUBBLES_AT_MOST[1]
+    bubbles = clients <= MAX_BUBBLES[0] and classes <= MAX_BUBBLES[1]
     width = float(np.clip(2.4 + (CELL if bubbles else 0.11) * clients, 5.5, 14.0))
     height = float(np.clip(2.2 + CELL * classes, 3.6, 10.5))
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -59,7 +59,7 @@ def _figure(counts: Indices, class_names: Sequence[str]) -> Figure:
 
 def _draw_sizes(axes: Axes, sizes: Indices) -> None:
     edges = np.arange(len(sizes) + 1) - 0.5
-    if len(sizes) <= BUBBLES_AT_MOST[0]:
+    if len(sizes) <= MAX_BUBBLES[0]:
         axes.bar(np.arange(len(sizes)), sizes, width=0.72, color=ACCENT)
     else:
         axes.stairs(sizes, edges, fill=True, color=ACCENT)
@@ -111,7 +111,7 @@ def _draw_shades(axes: Axes, counts: Indices) -> None:
 
 
 def _name_axes(axes: Axes, clients: int, class_names: Sequence[str]) -> None:
-    step = -(-len(class_names) // NAMES_AT_MOST)
+    step = -(-len(class_names) // MAX_NAMES)
     named = range(0, len(class_names), step)
     axes.set_yticks(list(named), [_short(class_names[label]) for label in named])
     axes.set_xlim(-0.5, clients - 0.5)

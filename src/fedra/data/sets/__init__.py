@@ -1,4 +1,4 @@
-"""The loaders: one file for each family of sets; importing this package registers them all."""
+"""Loaders of data sets, one file per family; importing this package registers all of them."""
 
 from __future__ import annotations
 

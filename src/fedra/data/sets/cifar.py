@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: the binary and the python version, unpacked or still in their archives.
+"""CIFAR-10 and CIFAR-100: the binary and the Python version, unpacked or as archives.
 
 Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
 """
@@ -28,12 +28,12 @@ PIXELS = 3 * 32 * 32
 SITE = "https://www.cs.toronto.edu/~kriz/"
 AUGMENT = ("crop", "flip", "cutout")
 Decoder = Callable[[bytes, Path], tuple[Bytes, Bytes]]
-"""From one file's content to its labels (N, kinds of label) and its pixels (N, 3072)."""
+"""A function from a file's content and path to labels (N, label types) and pixels (N, 3072)."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """One of the ways in which a CIFAR set is distributed."""
+    """A distributed version of a CIFAR data set."""
 
     folder: str
     archive: RemoteFile
@@ -47,7 +47,7 @@ def _binary(kinds: int) -> Decoder:
         record = kinds + PIXELS
         if not content or len(content) % record:
             raise DataError(
-                f"{path} has {len(content)} bytes, not a whole number of records of {record}: fetch it again"
+                f"{path} must have a multiple of {record} bytes (the record size), got {len(content)}: replace it"
             )
         records = np.frombuffer(content, np.uint8).reshape(-1, record)
         return records[:, :kinds], records[:, kinds:]
@@ -60,14 +60,16 @@ def _pickled(*keys: bytes) -> Decoder:
         batch = read_batch(content, path)
         for key in (b"data", *keys):
             if key not in batch:
-                raise DataError(f"{path} has no entry '{key.decode()}': it is not the CIFAR set it is read as")
+                raise DataError(
+                    f"{path} must have an entry '{key.decode()}', got none: it is from another CIFAR data set"
+                )
         pixels = batch[b"data"]
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXELS,):
-            raise DataError(f"{path} does not hold rows of {PIXELS} bytes under 'data': fetch it again")
+            raise DataError(f"{path} must contain rows of {PIXELS} bytes under 'data': download it again")
         try:
             labels = np.array([batch[key] for key in keys], dtype=np.uint8).T
         except (ValueError, TypeError, OverflowError) as error:
-            raise DataError(f"{path} holds labels that are no small integers ({error}): fetch it again") from None
+            raise DataError(f"{path} must contain labels from 0 to 255 ({error}): download it again") from None
         return labels, pixels
 
     return decode
@@ -127,7 +129,7 @@ CIFAR100 = (
 
 @DATASETS.add("cifar10")
 def cifar10(root: Path) -> Dataset:
-    """50,000 + 10,000 color 32 x 32 images of 10 kinds of things."""
+    """50,000 + 10,000 color images of 32 x 32 pixels in 10 classes."""
     train, test = _load(root, "cifar10", CIFAR10, kind=0, classes=10)
     return Dataset(
         "cifar10",
@@ -142,7 +144,7 @@ def cifar10(root: Path) -> Dataset:
 
 @DATASETS.add("cifar100")
 def cifar100(root: Path, *, labels: Literal["fine", "coarse"] = "fine") -> Dataset:
-    """50,000 + 10,000 color 32 x 32 images of 100 kinds of things in 20 superclasses."""
+    """50,000 + 10,000 color images of 32 x 32 pixels in 100 classes (`fine`) or 20 superclasses (`coarse`)."""
     names = FINE_CLASSES if labels == "fine" else COARSE_CLASSES
     train, test = _load(root, "cifar100", CIFAR100, kind=("coarse", "fine").index(labels), classes=len(names))
     return Dataset(
@@ -161,24 +163,24 @@ def _load(root: Path, name: str, versions: tuple[Version, ...], kind: int, class
     files = [source] if source.is_file() else [source / file for file in (*version.train, *version.test)]
     for file in files:
         if not file.is_file():
-            raise DataError(f"the file {file} is missing: put all files of {version.archive.name} into {source}")
+            raise DataError(f"the file {file} does not exist: put all files of {version.archive.name} into {source}")
 
     def decode() -> dict[str, torch.Tensor]:
         contents = _members(source, version) if source.is_file() else {f.name: f.read_bytes() for f in files}
-        kept: dict[str, torch.Tensor] = {}
+        stored: dict[str, torch.Tensor] = {}
         for part, members in (("train", version.train), ("test", version.test)):
             decoded = [version.decode(contents.pop(member), source / member) for member in members]
-            kept[f"{part}_labels"] = torch.from_numpy(np.concatenate([labels for labels, _ in decoded]))
+            stored[f"{part}_labels"] = torch.from_numpy(np.concatenate([labels for labels, _ in decoded]))
             pixels = np.concatenate([pixels for _, pixels in decoded])
-            kept[f"{part}_inputs"] = torch.from_numpy(pixels.reshape(-1, 3, 32, 32))
-        return kept
+            stored[f"{part}_inputs"] = torch.from_numpy(pixels.reshape(-1, 3, 32, 32))
+        return stored
 
-    kept = cached(root, name, files, decode)
-    return _split(kept, "train", kind, classes, source), _split(kept, "test", kind, classes, source)
+    stored = cached(root, name, files, decode)
+    return _split(stored, "train", kind, classes, source), _split(stored, "test", kind, classes, source)
 
 
 def _find(root: Path, versions: tuple[Version, ...]) -> tuple[Version, Path]:
-    """The version that is there, unpacked before archived, binary before python; else a fresh binary one."""
+    """Find a version on disk, unpacked before archived and binary before Python, or download the binary one."""
     for version in versions:
         if (root / version.folder).is_dir():
             return version, root / version.folder
@@ -189,32 +191,34 @@ def _find(root: Path, versions: tuple[Version, ...]) -> tuple[Version, Path]:
 
 
 def _members(archive: Path, version: Version) -> dict[str, bytes]:
-    """The contents of the wanted files by name, read without unpacking anything to the disk."""
-    wanted = {f"{version.folder}/{name}": name for name in (*version.train, *version.test)}
+    """Read the contents of the needed files by name, without unpacking the archive to disk."""
+    members = {f"{version.folder}/{name}": name for name in (*version.train, *version.test)}
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r|*") as stream:
             for member in stream:
-                file = stream.extractfile(member) if member.name in wanted else None
+                file = stream.extractfile(member) if member.name in members else None
                 if file is not None:
-                    contents[wanted[member.name]] = file.read()
+                    contents[members[member.name]] = file.read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{archive} is a damaged archive ({error}): delete it and fetch it again") from None
-    for path, name in wanted.items():
+        raise DataError(f"{archive} is damaged ({error}): delete it and download it again") from None
+    for path, name in members.items():
         if name not in contents:
-            raise DataError(f"{archive} has no member {path}: it is not the archive it is named after")
+            raise DataError(f"{archive} must contain {path}, got no such file: delete it and download it again")
     return contents
 
 
-def _split(kept: dict[str, torch.Tensor], part: str, kind: int, classes: int, source: Path) -> Split:
-    labels = kept[f"{part}_labels"]
+def _split(stored: dict[str, torch.Tensor], part: str, kind: int, classes: int, source: Path) -> Split:
+    labels = stored[f"{part}_labels"]
     if classes == len(COARSE_CLASSES):
         _check_coarse(labels, source)
-    return as_split(kept[f"{part}_inputs"].numpy(), labels[:, kind].numpy(), classes, source)
+    return as_split(stored[f"{part}_inputs"].numpy(), labels[:, kind].numpy(), classes, source)
 
 
 def _check_coarse(labels: torch.Tensor, source: Path) -> None:
-    """A superclass has five classes; shortened copies of the set often leave its label blank."""
+    """Check that a superclass has five classes, because reduced copies of CIFAR-100 often omit coarse labels."""
     pairs = torch.unique(labels, dim=0)
     if torch.bincount(pairs[:, 0]).max() > 5:
-        raise DataError(f"{source} holds no true coarse labels: use labels = 'fine' or fetch the official files")
+        raise DataError(
+            f"{source} must contain valid coarse labels: use labels = 'fine', or download the official files"
+        )

@@ -1,4 +1,4 @@
-"""The names of the CIFAR classes, in the order of their labels."""
+"""Names of the CIFAR classes, in the order of their labels."""
 
 from __future__ import annotations
 

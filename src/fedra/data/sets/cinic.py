@@ -1,4 +1,4 @@
-"""CINIC-10: the classes of CIFAR-10, drawn from CIFAR-10 and ImageNet, as folders of images.
+"""CINIC-10: the classes of CIFAR-10 with images from CIFAR-10 and ImageNet, as folders of images.
 
 Darlow et al., CINIC-10 Is Not ImageNet or CIFAR-10, 2018.
 """
@@ -31,13 +31,13 @@ ARCHIVE = RemoteFile(
 )
 
 UNPACKED_LIMIT = 4 * 2**30
-"""Bytes: 270,000 small PNG files take about one gigabyte."""
+"""Maximum size in bytes; the 270,000 PNG files take about one gigabyte."""
 
 
 @DATASETS.add("cinic10")
 def cinic10(root: Path, *, use_valid: bool = False) -> Dataset:
-    """90,000 + 90,000 color 32 x 32 images of CIFAR-10's classes; 90,000 more with `use_valid`."""
-    base = _unpacked(root)
+    """90,000 + 90,000 color images of 32 x 32 pixels in CIFAR-10's classes; 90,000 more with `use_valid`."""
+    base = _find_folder(root)
     train = _read(root, base / "train")
     if use_valid:
         valid = _read(root, base / "valid")
@@ -53,7 +53,7 @@ def cinic10(root: Path, *, use_valid: bool = False) -> Dataset:
     )
 
 
-def _unpacked(root: Path) -> Path:
+def _find_folder(root: Path) -> Path:
     for name in ("cinic-10", "CINIC-10"):
         if (root / name).is_dir():
             return root / name
@@ -61,7 +61,7 @@ def _unpacked(root: Path) -> Path:
     unpacking = Path(tempfile.mkdtemp(dir=root, prefix="cinic-10.unpacking."))
     try:
         unpack_tar(archive, unpacking, limit=UNPACKED_LIMIT)
-        # Renamed when whole: a folder called cinic-10 is never half a set.
+        # Renamed after unpacking, so a folder named cinic-10 is always complete.
         return unpacking.rename(root / "cinic-10")
     finally:
         shutil.rmtree(unpacking, ignore_errors=True)
@@ -70,11 +70,11 @@ def _unpacked(root: Path) -> Path:
 def _read(root: Path, folder: Path) -> Split:
     listing = list_images(folder)
     if set(listing.classes) != set(CIFAR10_CLASSES):
-        raise DataError(f"{folder} does not hold the ten classes of CINIC-10: unpack {ARCHIVE.name} again")
-    kept = cached(
+        raise DataError(f"{folder} must contain the ten classes of CINIC-10: unpack {ARCHIVE.name} again")
+    stored = cached(
         root,
         f"cinic10-{folder.name}",
         listing.paths,
         lambda: {"inputs": read_images(listing.paths, size=(32, 32))},
     )
-    return Split(kept["inputs"], indices(listing.classes, CIFAR10_CLASSES))
+    return Split(stored["inputs"], indices(listing.classes, CIFAR10_CLASSES))

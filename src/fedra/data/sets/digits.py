@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn: the set that is always there."""
+"""The handwritten digits of scikit-learn, which need no download."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedra.data.loading import DATASETS
 
 @DATASETS.add("digits")
 def digits(root: Path, *, test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2) -> Dataset:
-    """1,797 gray 8 x 8 digits from scikit-learn, with nothing to download."""
+    """1,797 gray 8 x 8 digits from scikit-learn, without a download."""
     from sklearn.datasets import load_digits
 
     source = load_digits()
-    # The set counts ink from 0 to 16; white must be exactly 255.
+    # Values are 0 to 16, and 16 must map to exactly 255.
     pixels = np.rint(source.images * (255 / 16)).astype(np.uint8)
     inputs = torch.from_numpy(pixels).unsqueeze(1)
     targets = torch.from_numpy(source.target.astype(np.int64))

@@ -1,4 +1,4 @@
-"""Any tree of image files as a dataset."""
+"""A folder of image files as a data set."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def imagefolder(
     """Your own images: path/class/image, or path/train/class/image and path/test/class/image.
 
     `path` is absolute, or relative to the data root or the current folder. With `groups`, one more level
-    (group/class/image) says who owns each image: a hospital, a writer, a camera. `size` (a side, or height and
-    width) resizes images; `test_fraction` of every class is held out where the tree has no test folder of its own.
+    (group/class/image) is the owner of each image: a hospital, a writer, a camera. `size` (a side, or height and width)
+    resizes images. Without a test folder, `test_fraction` of every class is held out.
     """
     base = under(root, path)
-    parts = [base / "train", base / "test"] if _is_divided(base) else [base]
+    parts = [base / "train", base / "test"] if _has_splits(base) else [base]
     listings = [list_images(part, groups=groups) for part in parts]
     classes, owners = (tuple(sorted(set(names))) for names in (listings[0].classes, listings[0].groups))
     if unknown := sorted(set(listings[-1].classes) - set(classes)):
-        raise DataError(f"{parts[-1]} has the class '{unknown[0]}', which {parts[0]} has not: add or remove it")
+        raise DataError(f"{parts[-1]} must only have classes of {parts[0]}, got '{unknown[0]}': add or remove it")
     files = [file for listing in listings for file in listing.paths]
     side = (size, size) if isinstance(size, int) else size
-    kept = cached(
+    stored = cached(
         root,
         f"imagefolder-{base.name}",
         files,
@@ -56,12 +56,15 @@ def imagefolder(
     else:
         train, test = stratified(targets, test_fraction)
     if len(test) == 0:
-        raise DataError(f"{base} has too few images for test_fraction = {test_fraction}: add images or raise it")
-    channels = kept["inputs"].shape[1]
+        raise DataError(
+            f"{base} must have enough images to hold out at least one, got {len(files)} with test_fraction = "
+            f"{test_fraction}: add images, or increase test_fraction"
+        )
+    channels = stored["inputs"].shape[1]
     return Dataset(
         "imagefolder",
-        Split(kept["inputs"][train], targets[train]),
-        Split(kept["inputs"][test], targets[test]),
+        Split(stored["inputs"][train], targets[train]),
+        Split(stored["inputs"][test], targets[test]),
         classes,
         mean=(0.5,) * channels,
         std=(0.5,) * channels,
@@ -70,9 +73,11 @@ def imagefolder(
     )
 
 
-def _is_divided(base: Path) -> bool:
-    """Whether the top level is train and test (and perhaps a validation part) instead of classes."""
+def _has_splits(base: Path) -> bool:
+    """Return whether the top level is train and test (and optionally validation) instead of classes."""
     if not base.is_dir():
-        raise DataError(f"there is no folder {base}: set `path` to a folder of images, absolute or under the root")
+        raise DataError(
+            f"the folder {base} does not exist: set `path` to a folder of images, absolute or in the data root"
+        )
     names = {entry.name for entry in base.iterdir() if entry.is_dir() and entry.name[0] != "."}
     return {"train", "test"} <= names <= {"train", "test", "val", "valid", "validation"}

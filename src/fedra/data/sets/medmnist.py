@@ -1,7 +1,7 @@
-"""The MedMNIST sets of 28 x 28 medical images with one label each, in .npz files.
+"""The MedMNIST data sets of 28 x 28 medical images with one label each, in .npz files.
 
 Yang et al., MedMNIST v2: A Large-Scale Lightweight Benchmark for 2D and 3D Biomedical Image Classification,
-2023. ChestMNIST has several labels an image and is left out; RetinaMNIST's grades are treated as classes.
+2023. ChestMNIST has several labels per image and is not included; RetinaMNIST's grades are treated as classes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ORGANS = (
 
 @dataclass(frozen=True)
 class MedicalSet:
-    """One of the sets: what it shows, its file's checksum and its classes in the order of the labels."""
+    """A MedMNIST data set: its content, the checksum of its file, and its classes in label order."""
 
     name: str
     shows: str
@@ -153,7 +153,7 @@ def _register(medical: MedicalSet) -> None:
     loader.__name__ = loader.__qualname__ = medical.name
     loader.__doc__ = (
         f"28 x 28 medical images: {medical.shows}, {len(medical.classes)} classes.\n\n"
-        "`use_validation` trains on the official training and validation parts, as FedSoL's authors do;\n"
+        "`use_validation` adds the official validation split to the training split, as FedSoL's authors do;\n"
         "`rgb` repeats a gray channel three times, for models that expect color."
     )
     DATASETS.add(medical.name)(loader)
@@ -165,12 +165,12 @@ for _medical in SETS:
 
 def _load(root: Path, medical: MedicalSet, use_validation: bool, rgb: bool) -> Dataset:
     path = locate(medical.file, (root / "medmnist", root))
-    kept = cached(root, medical.name, [path], lambda: _decode(path, len(medical.classes)))
+    stored = cached(root, medical.name, [path], lambda: _decode(path, len(medical.classes)))
     used = PARTS[:2] if use_validation else PARTS[:1]
-    train = Split(*(torch.cat([kept[f"{part}_{kind}"] for part in used]) for kind in ("inputs", "targets")))
-    test = Split(kept["test_inputs"], kept["test_targets"])
+    train = Split(*(torch.cat([stored[f"{part}_{kind}"] for part in used]) for kind in ("inputs", "targets")))
+    test = Split(stored["test_inputs"], stored["test_targets"])
     if rgb:
-        train, test = _colored(train), _colored(test)
+        train, test = _to_rgb(train), _to_rgb(test)
     channels = train.inputs.shape[1]
     return Dataset(
         medical.name,
@@ -183,32 +183,37 @@ def _load(root: Path, medical: MedicalSet, use_validation: bool, rgb: bool) -> D
     )
 
 
-def _colored(split: Split) -> Split:
-    # Three channels in any case: `expand` leaves a color image alone.
+def _to_rgb(split: Split) -> Split:
+    # `expand` does not change a color image.
     return Split(split.inputs.expand(-1, 3, -1, -1).contiguous(), split.targets)
 
 
 def _decode(path: Path, classes: int) -> dict[str, Tensor]:
-    kept: dict[str, Tensor] = {}
+    stored: dict[str, Tensor] = {}
     arrays = _arrays(path)
     for part in PARTS:
         labels = arrays[f"{part}_labels"]
         if labels.shape[1:] not in ((), (1,)) or labels.dtype.kind not in "ui":
-            raise DataError(f"{path} does not hold one integer label an image: it is not a set of classes")
+            raise DataError(
+                f"{path} must contain one integer label per image, got {labels.dtype} of shape {labels.shape}"
+            )
         split = as_split(_images(arrays[f"{part}_images"], path), labels.reshape(-1), classes, path)
-        kept[f"{part}_inputs"], kept[f"{part}_targets"] = split.inputs, split.targets
-    return kept
+        stored[f"{part}_inputs"], stored[f"{part}_targets"] = split.inputs, split.targets
+    return stored
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     names = [f"{part}_{kind}" for part in PARTS for kind in ("images", "labels")]
     if missing := set(names) - set(names_in(path)):
-        raise DataError(f"{path} is no MedMNIST file (it has no {sorted(missing)[0]}): fetch it again")
+        raise DataError(f"{path} must contain the array {sorted(missing)[0]} of MedMNIST, got none: download it again")
     return read_arrays(path, names)
 
 
 def _images(images: NDArray[Any], path: Path) -> Bytes:
-    """(N, H, W) or (N, H, W, 3) bytes with the channels first."""
+    """Convert uint8 images (N, H, W) or (N, H, W, 3) to (N, C, H, W)."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
-        raise DataError(f"{path} does not hold gray or color images of bytes: fetch it again")
+        raise DataError(
+            f"{path} must contain uint8 images, gray or color, got {images.dtype} of shape {images.shape}: download it "
+            "again"
+        )
     return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST in their idx format, compressed or not.
+"""MNIST and Fashion-MNIST in the idx format, compressed or not.
 
 LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998; Xiao et al., Fashion-MNIST, 2017.
 """
@@ -62,7 +62,7 @@ FASHION_CLASSES = (
 
 @DATASETS.add("mnist")
 def mnist(root: Path) -> Dataset:
-    """60,000 + 10,000 gray 28 x 28 handwritten digits."""
+    """60,000 + 10,000 gray images of handwritten digits, 28 x 28 pixels."""
     train, test = _load(root, "mnist", ("mnist", "MNIST/raw"), MNIST_MIRRORS, MNIST_MD5)
     classes = tuple("0123456789")
     return Dataset("mnist", train, test, classes, mean=(0.1307,), std=(0.3081,), augment=("crop", "flip"))
@@ -70,7 +70,7 @@ def mnist(root: Path) -> Dataset:
 
 @DATASETS.add("fashion-mnist")
 def fashion_mnist(root: Path) -> Dataset:
-    """60,000 + 10,000 gray 28 x 28 pictures of clothes."""
+    """60,000 + 10,000 gray images of clothes, 28 x 28 pixels."""
     folders = ("fashion-mnist", "FashionMNIST/raw")
     train, test = _load(root, "fashion-mnist", folders, FASHION_MIRRORS, FASHION_MD5)
     augment = ("crop", "flip")
@@ -80,12 +80,12 @@ def fashion_mnist(root: Path) -> Dataset:
 def _load(
     root: Path, name: str, folders: tuple[str, ...], mirrors: tuple[str, ...], checksums: tuple[str, ...]
 ) -> tuple[Split, Split]:
-    places = tuple(root / folder for folder in folders)
+    searched = tuple(root / folder for folder in folders)
     files = [
         RemoteFile(file, tuple(mirror + file for mirror in mirrors), md5=md5)
         for file, md5 in zip(NAMES, checksums, strict=True)
     ]
-    paths = [locate(file, places, (file.name.removesuffix(".gz"),)) for file in files]
+    paths = [locate(file, searched, (file.name.removesuffix(".gz"),)) for file in files]
     return splits(cached(root, name, paths, lambda: tensors(_split(*paths[:2]), _split(*paths[2:]))))
 
 
@@ -94,17 +94,19 @@ def _split(images: Path, labels: Path) -> Split:
 
 
 def read_idx(path: Path, dimensions: int) -> Bytes:
-    """The unsigned bytes of an idx file: 0, 0, 8, the number of dimensions, big-endian sizes, values."""
+    """Read an idx file of uint8: the bytes 0, 0, 8, number of dimensions, big-endian sizes, values."""
     content = _content(path)
     header = 4 + 4 * dimensions
     if len(content) < header or content[:4] != bytes((0, 0, 8, dimensions)):
         raise DataError(
-            f"{path} is not an idx file of bytes with {dimensions} dimension(s) (it starts with "
-            f"{content[:4].hex(' ') or 'nothing'}): fetch it again"
+            f"{path} must be an idx file of bytes with {dimensions} dimension(s), got one that starts with "
+            f"{content[:4].hex(' ') or 'nothing'}: download it again"
         )
     shape = struct.unpack(f">{dimensions}I", content[4:header])
     if len(content) - header != math.prod(shape):
-        raise DataError(f"{path} promises {math.prod(shape)} values and holds {len(content) - header}: fetch it again")
+        raise DataError(
+            f"{path} must contain {math.prod(shape)} values, got {len(content) - header}: download it again"
+        )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
@@ -115,4 +117,4 @@ def _content(path: Path) -> bytes:
         with gzip.open(path) as stream:
             return stream.read()
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip file ({error}): delete it and fetch it again") from None
+        raise DataError(f"{path} is a damaged gzip file ({error}): delete it and download it again") from None

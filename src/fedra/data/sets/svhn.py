@@ -34,15 +34,15 @@ TEST = RemoteFile(
 
 @DATASETS.add("svhn")
 def svhn(root: Path, *, official_quirk: bool = False) -> Dataset:
-    """73,257 + 26,032 color 32 x 32 digits from house numbers.
+    """73,257 + 26,032 color images of digits from house numbers, 32 x 32 pixels.
 
-    `official_quirk` repeats the pixels of FedSoL's published code, which pass through a wrapping cast:
-    x becomes -x mod 256, an inverted image under the constants of the true one.
+    `official_quirk` reproduces the pixels of FedSoL's published code, where an overflow turns x into -x mod 256: an
+    inverted image, normalized with the mean and standard deviation of the original.
     """
     paths = [locate(file, (root / "svhn", root)) for file in (TRAIN, TEST)]
     train, test = splits(cached(root, "svhn", paths, lambda: tensors(_read(paths[0]), _read(paths[1]))))
     if official_quirk:
-        train, test = _inverted(train), _inverted(test)
+        train, test = _invert(train), _invert(test)
     return Dataset(
         "svhn",
         train,
@@ -55,7 +55,7 @@ def svhn(root: Path, *, official_quirk: bool = False) -> Dataset:
     )
 
 
-def _inverted(split: Split) -> Split:
+def _invert(split: Split) -> Split:
     return Split(torch.zeros_like(split.inputs) - split.inputs, split.targets)
 
 
@@ -65,9 +65,9 @@ def _read(path: Path) -> Split:
     try:
         content = loadmat(path, variable_names=("X", "y"))
     except Exception as error:  # a damaged file can raise anything
-        raise DataError(f"{path} is not a readable MATLAB file ({error}): delete it and fetch it again") from None
+        raise DataError(f"{path} is not a readable MATLAB file ({error}): delete it and download it again") from None
     images, labels = content.get("X"), content.get("y")
     if images is None or labels is None or images.dtype != "uint8" or images.shape[:3] != (32, 32, 3):
-        raise DataError(f"{path} does not hold X (32 x 32 x 3 x N bytes) and y (N labels): fetch it again")
-    # The files write 10 for the digit 0.
+        raise DataError(f"{path} must contain X (32 x 32 x 3 x N bytes) and y (N labels): download it again")
+    # The files use the label 10 for the digit 0.
     return as_split(images.transpose(3, 2, 0, 1), np.where(labels == 10, 0, labels).ravel(), 10, path)

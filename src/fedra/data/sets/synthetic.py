@@ -1,4 +1,4 @@
-"""Made-up examples that can be learned: class prototypes under structured noise, drawn from a seed."""
+"""Learnable random examples: class prototypes with structured noise, generated from a seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedra.errors import ConfigError
 Count = Annotated[int, Field(gt=0)]
 
 NUISANCES = 8
-"""How many patterns the structured noise mixes: it is of low rank, so that averaging does not remove it."""
+"""Rank of the structured noise; it is low, so averaging pixels does not remove the noise."""
 GROUP_SHIFT = 0.5
 GRAY, CONTRAST = 128.0, 40.0
 
@@ -34,13 +34,13 @@ def synthetic(
     seed: Annotated[int, Field(ge=0)] = 0,
     groups: Annotated[int, Field(ge=0)] = 0,
 ) -> Dataset:
-    """Learnable made-up images (shape C, H, W) or vectors (any other shape), of any number and size.
+    """Learnable random images (shape C, H, W) or vectors (any other shape), in any number and size.
 
-    x = prototype(class) + noise (structured + white) + shift(group); images are bytes, all else floats.
-    Labels are balanced; with `groups`, every example belongs to one of so many groups with its own shift.
+    x = prototype(class) + noise (structured + white) + shift(group). Images are uint8, other shapes float. Labels are
+    balanced. With `groups`, every example belongs to one of `groups` groups, each with its own shift.
     """
     if not shape:
-        raise ConfigError("the dataset 'synthetic' needs a shape of one or more sizes: set shape = [1, 16, 16]")
+        raise ConfigError("data.shape must have at least one size for 'synthetic', got []: set shape = [1, 16, 16]")
     draw = torch.Generator().manual_seed(seed)
     prototypes = _patterns(classes, shape, draw)
     nuisances = _patterns(NUISANCES, shape, draw) / math.sqrt(NUISANCES)
@@ -70,7 +70,7 @@ def synthetic(
 
 
 def _patterns(count: int, shape: tuple[int, ...], draw: torch.Generator) -> Tensor:
-    """`count` random patterns of unit variance; those of images are smooth, as things in pictures are."""
+    """Sample `count` random patterns of unit variance; those of images are smooth."""
     if count == 0:
         return torch.zeros(0, *shape)
     if len(shape) != 3:
