@@ -122,8 +122,8 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run", "nowhere.toml"], "there is no configuration file 'nowhere.toml'"),
         (["run", "."], "the configuration file '.' cannot be read"),
         (["run", "binary.toml"], "the configuration file 'binary.toml' cannot be read"),
-        (["run"], "give either a CONFIG to run or --resume DIR"),
-        (["run", "c.toml", "--resume", "x"], "give either a CONFIG to run or --resume DIR"),
+        (["run"], "exactly one of CONFIG and --resume DIR must be given, got neither"),
+        (["run", "c.toml", "--resume", "x"], "exactly one of CONFIG and --resume DIR must be given, got both"),
         (["run", "--resume", "nowhere"], "'nowhere' holds no run (no config.toml)"),
         (["run", "c.toml", "--out", "c.toml"], "and 'c.toml' is a file: choose another"),
         (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
@@ -174,7 +174,7 @@ def test_run_compare_and_the_default_folder(capsys: pytest.CaptureFixture[str]) 
     assert code == 0
     assert re.search(r"fedavg .*│.*\d\d\.\d\d", shown)
     assert "fedprox" in shown
-    assert "curves in pictures/both.svg" in shown
+    assert "curves saved to pictures/both.svg" in shown
     ElementTree.parse("pictures/both.svg")
     assert "end its name with .svg or .png" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
     assert call(capsys, "compare", "runs/c", "runs/c", "--out", "twice.png")[0] == 0
@@ -238,7 +238,7 @@ def test_lists(capsys: pytest.CaptureFixture[str], kind: str, names: tuple[str, 
 def test_split_draws_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown, _ = call(capsys, "split", "c.toml", *tiny.WORDS, "--out", "split.svg")
     assert code == 0
-    assert "picture in split.svg" in shown
+    assert "plot saved to split.svg" in shown
     assert re.search(r"\b4 clients\b", shown)
     assert "class 3" in shown
     ElementTree.parse("split.svg")

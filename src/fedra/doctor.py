@@ -32,7 +32,7 @@ EXTRAS = {
 """Optional features and the packages they need."""
 
 
-def examination() -> Table:
+def examine_machine() -> Table:
     """Versions, device, data root and extras."""
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_row("fedra", __version__)
@@ -55,7 +55,7 @@ def examination() -> Table:
     return table
 
 
-def verify(run: Path, console: Console) -> None:
+def verify_checkpoint(run: Path, console: Console) -> None:
     """Read every file of a run's checkpoint and compare it with its checksum; damaged ones are listed and refused."""
     folder = RunFolder(run)
     folder.config()

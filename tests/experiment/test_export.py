@@ -162,7 +162,7 @@ def test_the_file_is_sound_and_the_same_every_time(folder: Path, tmp_path: Path)
 def test_the_command_exports(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, told, _ = tiny.call(capsys, "export", folder, tmp_path / "net.onnx", "--raw")
     assert code == 0
-    assert "embeddings of 8 numbers, at most " in told.replace("\n", " ")
+    assert "8-dimensional embeddings, within " in told.replace("\n", " ")
     assert (tmp_path / "net.md").exists()
     assert "is there already: choose another name, or replace it with --force" in tiny.mistake(
         capsys, "export", folder, tmp_path / "net.onnx"
