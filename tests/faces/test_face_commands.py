@@ -124,7 +124,9 @@ def test_mistakes_are_one_sentence(
     def wrong(*words: str | Path, code: int = 2) -> str:
         return mistake(capsys, "faces", *words, code=code)
 
-    assert "exactly one of --detector and --points must be given, got neither" in wrong("align", photographs, tmp_path / "c")
+    assert "exactly one of --detector and --points must be given, got neither" in wrong(
+        "align", photographs, tmp_path / "c"
+    )
     align = ("align", photographs, tmp_path / "c", "--detector", "x")
     assert "cannot be written as 'bmp'" in wrong(*align, "--format", "bmp")
     assert "overlaps" in wrong("align", photographs, photographs, "--detector", "x")
@@ -138,7 +140,9 @@ def test_mistakes_are_one_sentence(
     call(capsys, "faces", *enroll, photograph, "--name", "Ada", "--model", run, "--detector", "x")
     before = gallery.read_bytes()
     assert "'Ada' is enrolled already" in wrong(*enroll, photograph, "--name", "Ada")
-    assert "at most one of --add and --replace may be given" in wrong(*enroll, photograph, "--name", "Ada", "--add", "--replace")
+    assert "at most one of --add and --replace may be given" in wrong(
+        *enroll, photograph, "--name", "Ada", "--add", "--replace"
+    )
     assert "is not enrolled: did you mean 'Ada'" in wrong("gallery", "remove", gallery, "Adaa")
     assert "there is no gallery" in wrong("identify", photograph, "--gallery", tmp_path / "no", code=1)
     assert "broken.jpg' cannot be read" in wrong("identify", tmp_path / "broken.jpg", "--gallery", gallery, code=1)
