@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tiny
-from fedra.catalog import listing
+from fedra.catalog import list_entries
 from fedra.core.part import known_parts
 from tiny import call, mistake
 
@@ -66,33 +66,33 @@ CONFIG_MISTAKES = {
     "=3": "the override '=3' is not of the form key.sub=value",
     "data.name=digitz": "there is no dataset 'digitz': did you mean 'digits'?",
     "data.color=true": "the dataset 'synthetic' has no field 'color'",
-    "data.classes=1": "the dataset 'synthetic' cannot use classes = 1",
+    "data.classes=1": "the field 'classes' of the dataset 'synthetic' must be greater than 1, got 1",
     "data.augment=['spin']": "spin",
     "model.name=mlpp": "there is no model 'mlpp': did you mean 'mlp'?",
     "model.width=5": "the model 'mlp' has no field 'width'",
     "model.name=resnet18": "the model 'resnet18'",
     "partition.name=iidd": "there is no partition 'iidd': did you mean 'iid'?",
     "partition.beta=1": "the partition 'quantity' has no field 'beta'",
-    "partition.alpha=0": "the partition 'quantity' cannot use alpha = 0",
-    "partition={name='dirichlet', alpha=-1}": "the partition 'dirichlet' cannot use alpha = -1",
+    "partition.alpha=0": "the field 'alpha' of the partition 'quantity' must be at least 0.000001, got 0",
+    "partition={name='dirichlet', alpha=-1}": "'dirichlet' must be at least 0.000001, got -1",
     "partition={name='iid', clients=91}": "cannot fill 91 clients from 90 examples",
     "partition={name='natural', clients=0}": "has no groups",
     "runner.name=procesess": "there is no runner 'procesess': did you mean 'processes'?",
     "runner.thread=1": "the runner 'sequential' has no field 'thread': did you mean 'threads'?",
-    "runner.threads=0": "the runner 'sequential' cannot use threads = 0",
+    "runner.threads=0": "the field 'threads' of the runner 'sequential' must be at least 1, got 0",
     "device=cuda:77": "the device 'cuda:77' cannot be used here",
     "device=meta": "the device 'meta' cannot be used here",
     "device=gpu": "the device 'gpu' cannot be used here: choose one that torch finds (cpu",
     "device=hpu": "the device 'hpu' cannot be used here: choose one that torch finds (cpu",
     "algorithm.name=fedproxx": "there is no algorithm 'fedproxx': did you mean 'fedprox'?",
     "algorithm={name='fedprox', nu=1}": "the algorithm 'fedprox' has no field 'nu'",
-    "algorithm={name='fedprox', mu='strong'}": "the algorithm 'fedprox' cannot use mu = 'strong'",
+    "algorithm={name='fedprox', mu='strong'}": "'fedprox' must be a valid number, got 'strong'",
     "algorithm={name='fedsol', proximal={name='server-adam'}}": "'server-adam' is no Term and cannot be the field",
     "algorithm={name='fedsol', proximal='proximall'}": "there is no part 'proximall': did you mean 'proximal'?",
     "algorithm={name='fedsol', proximal={mu=1}}": "proximal: a part is given by its name",
     "algorithm={name='fedsol', proximal={name='proximal', nu=1}}": "the part 'proximal' has no field 'nu'",
     "algorithm={name='fedsol', scope='head', proximal='model-contrast'}": "would be exactly no perturbation",
-    "algorithm={name='fedsol', scope='tail'}": "the algorithm 'fedsol' cannot use scope = 'tail'",
+    "algorithm={name='fedsol', scope='tail'}": "'fedsol' must be 'all', 'head' or 'body', got 'tail'",
     "algorithm.plus=['clipp']": "algorithm.plus: there is no part 'clipp': did you mean 'clip'?",
     "algorithm.name=nowhere:mine": "the algorithm 'nowhere:mine' cannot be imported",
     "algorithm.name=:mine": "the algorithm ':mine' cannot be imported",
@@ -128,7 +128,7 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run", "c.toml", "--out", "c.toml"], "and 'c.toml' is a file: choose another"),
         (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
         (["compare", "nowhere"], "'nowhere' holds no run"),
-        (["list", "modles"], "there is nothing to list under 'modles': did you mean 'models'?"),
+        (["list", "modles"], "KIND must be a kind that can be listed, got 'modles': did you mean 'models'?"),
         (["split", "c.toml", "--out", "split.doc"], "end its name with .png or .svg"),
         (["sweep", "c.toml", "local.lr"], "'local.lr' is not of the form key=a,b,c"),
         (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': say how many seeds with --seeds"),
@@ -176,7 +176,7 @@ def test_run_compare_and_the_default_folder(capsys: pytest.CaptureFixture[str]) 
     assert "fedprox" in shown
     assert "curves saved to pictures/both.svg" in shown
     ElementTree.parse("pictures/both.svg")
-    assert "end its name with .svg or .png" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
+    assert "must end in .svg or .png" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
     assert call(capsys, "compare", "runs/c", "runs/c", "--out", "twice.png")[0] == 0
     assert Path("twice.png").read_bytes().startswith(b"\x89PNG")
 
@@ -232,7 +232,7 @@ def test_lists(capsys: pytest.CaptureFixture[str], kind: str, names: tuple[str, 
     assert code == 0
     for name in names:
         assert re.search(rf"│ {name}\s", shown), name
-    assert all(about.strip() for about in listing(kind).columns[2].cells)
+    assert all(about.strip() for about in list_entries(kind).columns[2].cells)
 
 
 def test_split_draws_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,7 +250,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     code, shown, _ = call(capsys, "doctor")
     assert code == 0
     assert re.search(r"torch\s+\d", shown)
-    assert "data (not there yet" in shown
+    assert "data (does not exist yet" in shown
     assert re.search(r"downloads\s+on", shown)
     Path("data/mnist").mkdir(parents=True)
     monkeypatch.setenv("FEDRA_OFFLINE", "1")

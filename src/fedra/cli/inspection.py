@@ -79,12 +79,12 @@ def list_(
 ) -> None:
     """List the available methods, data sets, models and other choices with their fields."""
 
-    from fedra.catalog import lines_of_code, listing
+    from fedra.catalog import count_code_lines, list_entries
     from fedra.errors import ConfigError
 
     if lines and kind != "methods":
         raise ConfigError(f"--lines can only be used with `fedra list methods`, got '{kind}'")
-    wide_console().print(lines_of_code() if lines else listing(kind))
+    wide_console().print(count_code_lines() if lines else list_entries(kind))
 
 
 @app.command(rich_help_panel=INSPECT, epilog=examples("fedra show config.toml algorithm.name=fedsol"))
@@ -95,7 +95,7 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
     """
     from rich.console import Console
 
-    from fedra.catalog import anatomy
+    from fedra.catalog import algorithm_tree
     from fedra.config import reading as configuration
     from fedra.config.imports import imported_names
     from fedra.config.names import build_algorithm
@@ -105,7 +105,7 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
     console = Console()
     print_line(console, configuration.write(checked))
     if not imported_names(checked, ["algorithm"]):
-        console.print(anatomy(build_algorithm(checked.algorithm)))
+        console.print(algorithm_tree(build_algorithm(checked.algorithm)))
     for key, name in imported_names(checked).items():
         print_line(console, f"{key} = '{name}' would be imported by `fedra run`; its fields and defaults are not shown")
 
