@@ -20,7 +20,7 @@ from fedra.callbacks.curves import Curves
 from fedra.core.model import Model
 from fedra.errors import ConfigError, FedraError
 from fedra.experiment import export as exporting
-from fedra.experiment.export import Deployed, export
+from fedra.experiment.export import ExportModule, export
 from fedra.models import MODELS, build
 from fedra.storage.trained_model import TrainedModel, embedder_of_run
 
@@ -73,7 +73,7 @@ def test_every_model_gives_the_same_numbers_at_any_batch_size(name: str) -> None
     module = build(name, shape, 4, seed=1, **settings).eval()
     scale = (0.4,) * shape[0] if images else ()
     trained = TrainedModel(module, shape, images, scale, scale, ("a", "b", "c", "d"))
-    graph = exporting._graph(Deployed(trained, True, True).eval(), exporting._raw(trained, 2, 0))
+    graph = exporting._trace(ExportModule(trained, True, True).eval(), exporting._random_inputs(trained, 2, 0))
     told: list[int] = []
     differences = list(exporting._differences(graph, trained, Model(module), True, told.append))
     assert len(differences) == 4  # embeddings and logits at two sizes

@@ -27,7 +27,7 @@ from fedra.errors import RunError
 from fedra.experiment import plan
 from fedra.experiment import rounds as training
 from fedra.experiment.build import build
-from fedra.experiment.cohort import Expected, FaultRule, refusals
+from fedra.experiment.cohort import Expected, FaultRule, rejection_reasons
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
 from fedra.storage.checkpoint import load_model
@@ -168,7 +168,7 @@ def test_refusals(change: dict[str, Any], told: str | None) -> None:
         figures={"train_loss": 1.0},
     )
     expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
-    assert refusals(Uploads.of(replace(good, **change)), expected) == [told]
+    assert rejection_reasons(Uploads.of(replace(good, **change)), expected) == [told]
 
 
 def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_the_global_model_is_written_before_the_last_test(tmp_path: Path, monkey
     def fails(*_: object) -> None:
         raise RunFailed("the last test failed")
 
-    monkeypatch.setattr(execution, "last_test", fails)
+    monkeypatch.setattr(execution, "run_final_tests", fails)
     with pytest.raises(RunFailed):
         run.run(tiny.table(rounds=1), out=tmp_path / "run")
     assert (tmp_path / "run" / "model.safetensors").exists()
