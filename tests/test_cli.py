@@ -130,8 +130,8 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["compare", "nowhere"], "'nowhere' holds no run"),
         (["list", "modles"], "KIND must be a kind that can be listed, got 'modles': did you mean 'models'?"),
         (["split", "c.toml", "--out", "split.doc"], "end its name with .png or .svg"),
-        (["sweep", "c.toml", "local.lr"], "'local.lr' is not of the form key=a,b,c"),
-        (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': say how many seeds with --seeds"),
+        (["sweep", "c.toml", "local.lr"], "settings of a sweep must have the form key=a,b,c, got 'local.lr'"),
+        (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': set the number of seeds with --seeds"),
     ],
 )
 def test_other_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:

@@ -146,7 +146,7 @@ def test_the_card_names_no_folder_of_the_machine(folder: Path, tmp_path: Path) -
 def test_a_graph_that_differs_is_not_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     true = TrainedModel.transform.fget  # type: ignore[attr-defined]
     monkeypatch.setattr(TrainedModel, "transform", property(lambda self: fedra.data.Transform(None, None)))
-    with pytest.raises(FedraError, match=r"differs from PyTorch by .*, more than 0\.0001, so nothing was written"):
+    with pytest.raises(FedraError, match=r"must be within 0\.0001 of PyTorch, got .*nothing was written"):
         export(folder, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(TrainedModel, "transform", property(true))
@@ -164,7 +164,7 @@ def test_the_command_exports(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert code == 0
     assert "8-dimensional embeddings, within " in told.replace("\n", " ")
     assert (tmp_path / "net.md").exists()
-    assert "is there already: choose another name, or replace it with --force" in tiny.mistake(
+    assert "already exists: choose another name, or overwrite it with --force" in tiny.mistake(
         capsys, "export", folder, tmp_path / "net.onnx"
     )
     assert tiny.call(capsys, "export", folder, tmp_path / "net.onnx", "--force")[0] == 0
@@ -173,7 +173,7 @@ def test_the_command_exports(folder: Path, tmp_path: Path, capsys: pytest.Captur
 def test_mistakes_are_told(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "end its name with .onnx" in tiny.mistake(capsys, "export", folder, tmp_path / "net.pt")
+    assert "must end in .onnx" in tiny.mistake(capsys, "export", folder, tmp_path / "net.pt")
     assert "holds no run" in tiny.mistake(capsys, "export", tmp_path, tmp_path / "net.onnx")
     (folder / "eval-own.json").write_text("{}")
     try:
@@ -183,7 +183,9 @@ def test_mistakes_are_told(
         (folder / "eval-own.json").unlink()
     assert not list(tmp_path.iterdir())
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ConfigError, match=r"export needs onnx: pip install 'fedra\[onnx\]'"):
+    with pytest.raises(
+        ConfigError, match=r"export needs the package onnx, which is not installed: pip install 'fedra\[onnx\]'"
+    ):
         export(folder, tmp_path / "net.onnx")
 
 
@@ -191,9 +193,9 @@ def test_mistakes_are_told(
 def test_models_without_an_answer_of_their_own_are_refused(tmp_path: Path) -> None:
     data = {**DATA, "shape": [3, 16, 16]}
     fedra.run(tiny.table(data=data, model={"name": "resnet18", "width": 4}, rounds=1), out=tmp_path / "batch")
-    with pytest.raises(ConfigError, match="normalizes by the batch's own statistics"):
+    with pytest.raises(ConfigError, match="must normalize each example independently"):
         export(tmp_path / "batch", tmp_path / "net.onnx")
     private = {"name": "fedavg", "plus": [{"name": "sharing", "private": ["head."]}]}
     fedra.run(tiny.table(rounds=1, algorithm=private), out=tmp_path / "private")
-    with pytest.raises(ConfigError, match="stay with its clients, so that there are no logits"):
+    with pytest.raises(ConfigError, match="--head needs a shared head"):
         export(tmp_path / "private", tmp_path / "net.onnx", head=True)

@@ -261,11 +261,11 @@ def test_a_run_that_never_reaches_its_quorum_stops(tmp_path: Path) -> None:
     with pytest.raises(RunError) as caught:
         fedra.run(tiny.table(faults={"dropout": 1.0, "retries": 2}), out=tmp_path)
     told = str(caught.value)
-    assert told.startswith("round 1 did not reach its quorum of 50% in 3 tries (12 clients lost, client ")
+    assert told.startswith("round 1 did not reach its quorum of 50% in 3 attempts (12 clients lost, client ")
     assert "dropped out" in told
     assert json.loads((tmp_path / "summary.json").read_text())["status"] == "failed"
 
 
 def test_retries_zero_stop_at_once() -> None:
-    with pytest.raises(RunError, match="in 1 tries"):
+    with pytest.raises(RunError, match="in 1 attempts"):
         fedra.run(tiny.table(faults={"dropout": 1.0, "retries": 0}))

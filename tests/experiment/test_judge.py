@@ -122,12 +122,14 @@ def test_images_without_features_are_unlike_all_others_and_counted() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ConfigError, match=r"'verification' needs pairs, and the data set 'synthetic' has none"):
+    with pytest.raises(ConfigError, match=r"'verification' needs pairs, got none in the data set 'synthetic'"):
         fedra.run(tiny.table(evaluation={"protocol": "verification"}))
     strangers = {**FACES, "test_fraction": 0.0}
-    with pytest.raises(ConfigError, match=r"'classification' needs test images of the classes that are trained"):
+    with pytest.raises(ConfigError, match=r"'classification' needs test images of the training classes"):
         fedra.run(config(data=strangers, evaluation={"protocol": "classification"}))
-    with pytest.raises(ConfigError, match=r"diagnostics\.classes counts right answers, and the run verifies pairs"):
+    with pytest.raises(
+        ConfigError, match=r"diagnostics\.classes needs evaluation\.protocol = 'classification', got 'verification'"
+    ):
         fedra.run(config(diagnostics={"classes": True}))
-    with pytest.raises(ConfigError, match=r"the part 'fine-tune' is tested on images of the classes"):
+    with pytest.raises(ConfigError, match=r"the part 'fine-tune' needs test images of the training classes"):
         fedra.run(config(data=strangers, algorithm={"name": "fedbabu"}))

@@ -159,7 +159,7 @@ def test_other_weights_than_the_run_began_with_are_refused(finished: RunResult, 
     build(recorded)
     tensors = safetensors.torch.load_file(weights)
     safetensors.torch.save_file({name: value + 1 for name, value in tensors.items()}, weights)
-    with pytest.raises(ConfigError, match=r"weights.safetensors' are not those that the run began with"):
+    with pytest.raises(ConfigError, match=r"weights.safetensors' must be those that the run started with"):
         build(recorded)
     with pytest.raises(DataError, match=r"has no model.safetensors: give a finished run's folder"):
         mark_weights(read(config(model={**MODEL, "weights": str(tmp_path)})))
@@ -198,7 +198,7 @@ def test_settings_bound_the_test() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ConfigError, match=r"'clients' needs held-out images of the people that are trained"):
+    with pytest.raises(ConfigError, match=r"'clients' needs test images of the training identities"):
         fedra.run(config(data={**FACES, "test_fraction": 0.0, "test_identities": 3}))
     with pytest.raises(DataError, match=r"0 clients have two held-out images of a person"):
         fedra.run(config(data={**FACES, "images": 4, "test_fraction": 0.2}))

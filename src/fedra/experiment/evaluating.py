@@ -167,7 +167,7 @@ def _embedder_of_path(path: Path, options: EvaluationOptions) -> Embedder:
     if options.network is None:
         if path.is_file():
             raise ConfigError(
-                f"network (--network) must be set for the weight file '{path}', or a run's folder given instead"
+                f"network (--network) must be set for the weight file '{path}': set it, or give a run's folder"
             )
         return embedder_of_run(
             path, fit="crop", flip=options.flip, batch=options.batch, device=device, trust=options.trust
