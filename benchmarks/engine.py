@@ -20,7 +20,7 @@ from fedra.core.batches import Examples
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.data.clients import OwnClients
-from fedra.experiment.evaluators.evaluator import Trial, classification
+from fedra.experiment.evaluators.evaluator import RoundTest, classification
 from fedra.runners import Runner
 from fedra.runners.processes import default_start_method
 
@@ -54,7 +54,7 @@ def _tests(work: Work, quick: bool, repeats: int) -> Row:
     own = OwnClients([_images(size, seed) for seed, size in enumerate(sizes)])
     job = replace(cnn_job(work, clients=own), test=_images(100 if quick else 10_000, seed=99))
     beside = Federation(job, "processes", workers=WORKERS)
-    between = Federation(job, "processes", judge=_waited, workers=WORKERS)
+    between = Federation(job, "processes", evaluator=_waited, workers=WORKERS)
     try:
         timings = in_turns({"beside": beside, "between": between}, repeats)
     finally:
@@ -66,8 +66,8 @@ def _tests(work: Work, quick: bool, repeats: int) -> Row:
     )
 
 
-def _waited(job: Job, runner: Runner, weights: Weights) -> Trial:
-    return classification(job, runner, weights).verdict()
+def _waited(job: Job, runner: Runner, weights: Weights) -> RoundTest:
+    return classification(job, runner, weights).outcome()
 
 
 def _images(count: int, seed: int) -> Examples:

@@ -14,7 +14,7 @@ from fedra.core.model import Model
 from fedra.data.clients import OwnClients
 from fedra.experiment.build import with_owners
 from fedra.experiment.cohort import CohortRule
-from fedra.experiment.evaluators.evaluator import Judge, classification
+from fedra.experiment.evaluators.evaluator import Evaluator, classification
 from fedra.experiment.plan import Plan
 from fedra.experiment.rounds import rounds
 from fedra.models import build
@@ -38,11 +38,11 @@ class Federation:
     """A job and its runner; calling it trains one round."""
 
     def __init__(
-        self, job: Job, runner: str, fraction: float = 1.0, judge: Judge = classification, **settings: int
+        self, job: Job, runner: str, fraction: float = 1.0, evaluator: Evaluator = classification, **settings: int
     ) -> None:
         self._runner = RUNNERS[runner](job, **settings)
         self._state = State.fresh(job)
-        plan = Plan(ENDLESS, CohortRule(fraction), judge=judge)
+        plan = Plan(ENDLESS, CohortRule(fraction), evaluator=evaluator)
         self._rounds = rounds(job, self._runner, plan, self._state)
 
     def __call__(self) -> None:

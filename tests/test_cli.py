@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tiny
-from fedra.catalog import listing
+from fedra.catalog import list_entries
 from fedra.core.part import known_parts
 from tiny import call, mistake
 
@@ -66,33 +66,33 @@ CONFIG_MISTAKES = {
     "=3": "an override must have the form key.sub=value, such as local.epochs=5, got '=3'",
     "data.name=digitz": "there is no dataset 'digitz': did you mean 'digits'?",
     "data.color=true": "the dataset 'synthetic' has no field 'color'",
-    "data.classes=1": "the dataset 'synthetic' cannot use classes = 1",
+    "data.classes=1": "the field 'classes' of the dataset 'synthetic' must be greater than 1, got 1",
     "data.augment=['spin']": "spin",
     "model.name=mlpp": "there is no model 'mlpp': did you mean 'mlp'?",
     "model.width=5": "the model 'mlp' has no field 'width'",
     "model.name=resnet18": "the model 'resnet18'",
     "partition.name=iidd": "there is no partition 'iidd': did you mean 'iid'?",
     "partition.beta=1": "the partition 'quantity' has no field 'beta'",
-    "partition.alpha=0": "the partition 'quantity' cannot use alpha = 0",
-    "partition={name='dirichlet', alpha=-1}": "the partition 'dirichlet' cannot use alpha = -1",
+    "partition.alpha=0": "the field 'alpha' of the partition 'quantity' must be at least 0.000001, got 0",
+    "partition={name='dirichlet', alpha=-1}": "'dirichlet' must be at least 0.000001, got -1",
     "partition={name='iid', clients=91}": "at most 90 (the number of examples) for the partition 'iid', got 91",
     "partition={name='natural', clients=0}": "must have a data set with groups, got one without",
     "runner.name=procesess": "there is no runner 'procesess': did you mean 'processes'?",
     "runner.thread=1": "the runner 'sequential' has no field 'thread': did you mean 'threads'?",
-    "runner.threads=0": "the runner 'sequential' cannot use threads = 0",
+    "runner.threads=0": "the field 'threads' of the runner 'sequential' must be at least 1, got 0",
     "device=cuda:77": "), got 'cuda:77'",
     "device=meta": "), got 'meta'",
     "device=gpu": "the device must be one that torch can use here (cpu",
     "device=hpu": "the device must be one that torch can use here (cpu",
     "algorithm.name=fedproxx": "there is no algorithm 'fedproxx': did you mean 'fedprox'?",
     "algorithm={name='fedprox', nu=1}": "the algorithm 'fedprox' has no field 'nu'",
-    "algorithm={name='fedprox', mu='strong'}": "the algorithm 'fedprox' cannot use mu = 'strong'",
+    "algorithm={name='fedprox', mu='strong'}": "'fedprox' must be a valid number, got 'strong'",
     "algorithm={name='fedsol', proximal={name='server-adam'}}": "'proximal' must be a Term, got 'server-adam'",
     "algorithm={name='fedsol', proximal='proximall'}": "there is no part 'proximall': did you mean 'proximal'?",
     "algorithm={name='fedsol', proximal={mu=1}}": "proximal must have a name, such as { name = 'proximal', mu = 0.1",
     "algorithm={name='fedsol', proximal={name='proximal', nu=1}}": "the part 'proximal' has no field 'nu'",
     "algorithm={name='fedsol', scope='head', proximal='model-contrast'}": "scope must be 'all' or 'body'",
-    "algorithm={name='fedsol', scope='tail'}": "the algorithm 'fedsol' cannot use scope = 'tail'",
+    "algorithm={name='fedsol', scope='tail'}": "'fedsol' must be 'all', 'head' or 'body', got 'tail'",
     "algorithm.plus=['clipp']": "algorithm.plus: there is no part 'clipp': did you mean 'clip'?",
     "algorithm.name=nowhere:mine": "the algorithm 'nowhere:mine' cannot be imported",
     "algorithm.name=:mine": "the algorithm ':mine' cannot be imported",
@@ -122,16 +122,16 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run", "nowhere.toml"], "the configuration file 'nowhere.toml' does not exist"),
         (["run", "."], "the configuration file '.' cannot be read"),
         (["run", "binary.toml"], "the configuration file 'binary.toml' cannot be read"),
-        (["run"], "give either a CONFIG to run or --resume DIR"),
-        (["run", "c.toml", "--resume", "x"], "give either a CONFIG to run or --resume DIR"),
+        (["run"], "exactly one of CONFIG and --resume DIR must be given, got neither"),
+        (["run", "c.toml", "--resume", "x"], "exactly one of CONFIG and --resume DIR must be given, got both"),
         (["run", "--resume", "nowhere"], "must contain a run, got 'nowhere' without a config.toml"),
         (["run", "c.toml", "--out", "c.toml"], "must be a folder, got the file 'c.toml': choose another"),
         (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
         (["compare", "nowhere"], "must contain a run, got 'nowhere'"),
-        (["list", "modles"], "there is nothing to list under 'modles': did you mean 'models'?"),
+        (["list", "modles"], "KIND must be a kind that can be listed, got 'modles': did you mean 'models'?"),
         (["split", "c.toml", "--out", "split.doc"], "must end with .png or .svg, got"),
-        (["sweep", "c.toml", "local.lr"], "'local.lr' is not of the form key=a,b,c"),
-        (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': say how many seeds with --seeds"),
+        (["sweep", "c.toml", "local.lr"], "settings of a sweep must have the form key=a,b,c, got 'local.lr'"),
+        (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': set the number of seeds with --seeds"),
     ],
 )
 def test_other_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
@@ -174,9 +174,9 @@ def test_run_compare_and_the_default_folder(capsys: pytest.CaptureFixture[str]) 
     assert code == 0
     assert re.search(r"fedavg .*│.*\d\d\.\d\d", shown)
     assert "fedprox" in shown
-    assert "curves in pictures/both.svg" in shown
+    assert "curves saved to pictures/both.svg" in shown
     ElementTree.parse("pictures/both.svg")
-    assert "end its name with .svg or .png" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
+    assert "must end in .svg or .png" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
     assert call(capsys, "compare", "runs/c", "runs/c", "--out", "twice.png")[0] == 0
     assert Path("twice.png").read_bytes().startswith(b"\x89PNG")
 
@@ -232,7 +232,7 @@ def test_lists(capsys: pytest.CaptureFixture[str], kind: str, names: tuple[str, 
     assert code == 0
     for name in names:
         assert re.search(rf"│ {name}\s", shown), name
-    assert all(about.strip() for about in listing(kind).columns[2].cells)
+    assert all(about.strip() for about in list_entries(kind).columns[2].cells)
 
 
 def test_the_centralized_runner_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +246,7 @@ def test_the_centralized_runner_is_not_listed(capsys: pytest.CaptureFixture[str]
 def test_split_draws_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown, _ = call(capsys, "split", "c.toml", *tiny.WORDS, "--out", "split.svg")
     assert code == 0
-    assert "picture in split.svg" in shown
+    assert "plot saved to split.svg" in shown
     assert re.search(r"\b4 clients\b", shown)
     assert "class 3" in shown
     ElementTree.parse("split.svg")
@@ -258,7 +258,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     code, shown, _ = call(capsys, "doctor")
     assert code == 0
     assert re.search(r"torch\s+\d", shown)
-    assert "data (not there yet" in shown
+    assert "data (does not exist yet" in shown
     assert re.search(r"downloads\s+on", shown)
     Path("data/mnist").mkdir(parents=True)
     monkeypatch.setenv("FEDRA_OFFLINE", "1")

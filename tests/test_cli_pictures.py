@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_margins(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown, _ = call(capsys, "plot", "margins", "arcface:margin=0.4,scale=32", "cosface", "--out", "new/m.svg")
-    assert (code, shown) == (0, "picture in new/m.svg\n")
+    assert (code, shown) == (0, "plot saved to new/m.svg\n")
     text = Path("new/m.svg").read_text()
     ElementTree.fromstring(text)
     assert "arcface margin=0.4,scale=32" in text
@@ -41,13 +41,10 @@ def test_margins(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["arkface"], "there is no loss 'arkface': did you mean 'arcface'?"),
         (["arcface:marg=1"], "the loss 'arcface' has no field 'marg': did you mean 'margin'?"),
-        (
-            ["arcface:margin"],
-            "such as arcface:margin=0.4, got 'margin' in 'arcface:margin'",
-        ),
-        (["arcface:margin=wide"], "the loss 'arcface' cannot use margin = 'wide'"),
-        (["arcface:margin=-1"], "the loss 'arcface' cannot use margin = -1"),
-        (["arcface", "--out", "m.doc"], "end its name with .svg or .png"),
+        (["arcface:margin"], "such as arcface:margin=0.4, got 'margin' in 'arcface:margin'"),
+        (["arcface:margin=wide"], "the field 'margin' of the loss 'arcface' must be a valid number, got 'wide'"),
+        (["arcface:margin=-1"], "the field 'margin' of the loss 'arcface' must be at least 0, got -1"),
+        (["arcface", "--out", "m.doc"], "must end in .svg or .png"),
     ],
 )
 def test_mistakes_about_losses(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
@@ -56,7 +53,7 @@ def test_mistakes_about_losses(capsys: pytest.CaptureFixture[str], words: list[s
 
 def test_embed_writes_beside_the_run_or_where_told(capsys: pytest.CaptureFixture[str], run: str) -> None:
     code, shown, _ = call(capsys, "embed", run)
-    assert (code, shown) == (0, f"40 embeddings of 8 numbers in {run}/embeddings-test.safetensors\n")
+    assert (code, shown) == (0, f"40 embeddings with 8 dimensions saved to {run}/embeddings-test.safetensors\n")
     assert read_embeddings(f"{run}/embeddings-test.safetensors").clients is None
     assert call(capsys, "run", "c.toml", *tiny.WORDS, "rounds=1", "--out", run, "--force")[0] == 0
     assert not Path(run, "embeddings-test.safetensors").exists()  # they were another model's
@@ -72,11 +69,11 @@ def test_angles_are_drawn_and_printed(capsys: pytest.CaptureFixture[str], run: s
     assert code == 0
     assert "made.npz" in shown
     assert "class means largest cosine" in shown
-    assert shown.endswith("picture in a.svg\n")
+    assert shown.endswith("plot saved to a.svg\n")
     ElementTree.parse("a.svg")
     code, shown, aside = call(capsys, "plot", "angles", "made.npz", run, "--split", "train", "--json", "--out", "b.png")
     assert code == 0
-    assert "picture in b.png" in aside
+    assert "plot saved to b.png" in aside
     figures = json.loads(shown)
     assert figures["made.npz"]["within_class_pairs"] == 2
     assert figures["made.npz"]["within_class_cosine"] == 0.0
@@ -91,7 +88,7 @@ def test_tsne_of_runs_and_files_side_by_side(capsys: pytest.CaptureFixture[str],
     many = Embeddings(torch.randn(80, 3, generator=draw), torch.arange(80) % 40)
     save_embeddings(many, "many.safetensors")
     words = ("plot", "tsne", run, "many.safetensors", "--perplexity", "5", "--points", "30", "--out")
-    assert call(capsys, *words, "t.svg")[1] == "picture in t.svg\n"
+    assert call(capsys, *words, "t.svg")[1] == "plot saved to t.svg\n"
     text = Path("t.svg").read_text()
     ElementTree.fromstring(text)
     assert "<image" in text
@@ -104,13 +101,13 @@ def test_tsne_of_runs_and_files_side_by_side(capsys: pytest.CaptureFixture[str],
     ("words", "told", "code"),
     [
         (["embed", "nowhere"], "must contain a run, got 'nowhere'", 2),
-        (["embed", "{run}", "--split", "validation"], "there is no split 'validation'", 2),
-        (["embed", "{run}", "--out", "x.pickle"], "end its name with .safetensors or .npz", 2),
+        (["embed", "{run}", "--split", "validation"], "split must be 'test' or 'train', got 'validation'", 2),
+        (["embed", "{run}", "--out", "x.pickle"], "must end in .safetensors or .npz", 2),
         (["embed", "{run}", "--device", "gpu"], "the device must be one that torch can use here", 2),
-        (["plot", "angles", "nowhere"], "there is no 'nowhere': give folders of runs", 2),
-        (["plot", "angles", "c.toml"], "end its name with .safetensors or .npz", 2),
+        (["plot", "angles", "nowhere"], "'nowhere' does not exist: give folders of runs", 2),
+        (["plot", "angles", "c.toml"], "must end in .safetensors or .npz", 2),
         (["plot", "angles", "."], "must contain a run, got '.'", 2),
-        (["plot", "angles", "{run}", "--out", "x.doc"], "end its name with .svg or .png", 2),
+        (["plot", "angles", "{run}", "--out", "x.doc"], "must end in .svg or .png", 2),
         (["plot", "tsne", "{run}"], "t-SNE with perplexity 30 must have at least 91 examples, got 40", 2),
         (["compare", "{run}", "--reach", "85"], "above 0 and at most 1, got 85: write 0.85 for 85 %", 2),
     ],

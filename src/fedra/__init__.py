@@ -1,13 +1,13 @@
-"""fedra: federated recognition with angular margins.
+"""fedra: federated learning of recognition models with angular margins.
 
-An algorithm is a choice of parts in named slots, and the same object runs everywhere:
+An algorithm is a choice of parts in named slots, and every entry point accepts the same object:
 
-    fedra.run("config.toml", out="runs/a")                     a run from a configuration
-    fedra.simulate(algorithm, model, clients, test, rounds=20) the same with your own module and data
-    fedra.evaluate(model, on="lfw")                            a model by the field's protocols
-    fedra.algorithms.NAME(...)                                 an Algorithm; `.plus(...)` joins parts and algorithms
-    fedra.losses.MarginHead(fedra.losses.ArcFace(), ...)       every margin loss, for any training loop
-    fedra.faces.FaceRecognizer("runs/faces")                   from photographs to names
+    fedra.run("config.toml", out="runs/a")                      train from a configuration
+    fedra.simulate(algorithm, model, clients, test, rounds=20)  train your own model on your own data
+    fedra.evaluate(model, on="lfw")                             evaluate a model with the field's protocols
+    fedra.algorithms.NAME(...)                                  an Algorithm; `.plus(...)` adds parts and algorithms
+    fedra.losses.MarginHead(fedra.losses.ArcFace(), ...)        any margin loss, for any training loop
+    fedra.faces.FaceRecognizer("runs/faces")                    recognize faces in photos
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What fedra offers, as tables: the registries, the parts, and any algorithm taken apart."""
+"""Tables of what is available (registries, parts, lines of code), and the tree of an algorithm's parts."""
 
 from __future__ import annotations
 
@@ -21,69 +21,69 @@ from fedra.errors import ConfigError, nearest
 from fedra.registry import Field, Registry, class_fields, fields
 
 
-def listing(kind: str) -> Table:
-    """The names of one kind, each with its fields and a line about it."""
+def list_entries(kind: str) -> Table:
+    """Return a table of the names of one kind, each with its fields and a summary."""
     rows = _rows(kind)
     table = Table(header_style="bold", title=None, show_lines=False)
-    for heading in ("name", "fields", "what it is"):
+    for heading in ("name", "fields", "summary"):
         table.add_column(heading, overflow="fold")
-    for name, known, about in rows:
-        shown = "\n".join(f"{field.name} = {default(field)}" for field in known.values())
-        table.add_row(name, escape(shown), escape(about))
+    for name, known, summary in rows:
+        shown = "\n".join(f"{field.name} = {format_default(field)}" for field in known.values())
+        table.add_row(name, escape(shown), escape(summary))
     return table
 
 
-def lines_of_code() -> Table:
-    """Each algorithm file with its code lines (no blanks, comments, docstrings or imports), and what it borrows.
+def count_code_lines() -> Table:
+    """Return a table of algorithm files with their lines of code, and those of the parts and algorithms they import.
 
-    A file holds its recipes and the parts that only they use. Borrowed are the shared parts and the other recipes that
-    it imports, with what their classes inherit; the engine counts for nobody.
+    Blank lines, comments, docstrings and imports are not counted. Imported classes count with the parts and algorithms
+    that they inherit from; the engine is not counted.
     """
     from fedra import algorithms
 
     table = Table(header_style="bold")
-    for heading, justify in (("file", "left"), ("code lines", "right"), ("borrowed", "right"), ("from", "left")):
+    for heading, justify in (("file", "left"), ("code lines", "right"), ("imported", "right"), ("from", "left")):
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     files = sorted(Path(algorithms.__file__).parent.glob("[!_]*.py"))
     counts = []
     for path in files:
         source = path.read_text(encoding="utf-8")
-        borrowed = {thing.__name__: _code_lines(inspect.getsource(thing)) for thing in _borrowed(source)}
-        told = ", ".join(f"{name} {count}" for name, count in borrowed.items())
-        counts.append((_code_lines(source), sum(borrowed.values())))
-        table.add_row(path.name, *map(str, counts[-1]), told)
+        imported = {item.__name__: _code_lines(inspect.getsource(item)) for item in _imported_items(source)}
+        names = ", ".join(f"{name} {count}" for name, count in imported.items())
+        counts.append((_code_lines(source), sum(imported.values())))
+        table.add_row(path.name, *map(str, counts[-1]), names)
     table.add_section()
     own, others = (statistics.median(column) for column in zip(*counts, strict=True))
     table.add_row(f"{len(counts)} files, median", f"{own:g}", f"{others:g}")
     return table
 
 
-def _borrowed(source: str) -> list[Any]:
-    """The classes and functions of other files of parts and algorithms that a file imports, and what they inherit."""
+def _imported_items(source: str) -> list[Any]:
+    """Return the classes and functions of other part and algorithm files that a file imports, with base classes."""
     homes = ("fedra.parts.", "fedra.algorithms.")
     found: dict[str, Any] = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(homes):
             module = importlib.import_module(node.module or "")
-            for thing in (getattr(module, alias.name) for alias in node.names):
-                for kind in inspect.getmro(thing) if isinstance(thing, type) else (thing,):
+            for item in (getattr(module, alias.name) for alias in node.names):
+                for kind in inspect.getmro(item) if isinstance(item, type) else (item,):
                     if getattr(kind, "__module__", "").startswith(homes):
                         found[kind.__name__] = kind
     return list(found.values())
 
 
 def _code_lines(source: str) -> int:
-    """The lines that any statement but an import or a docstring stands on."""
-    kept: set[int] = set()
+    """Count the lines of all statements other than imports and docstrings."""
+    counted: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, ast.stmt) and not docstring and not isinstance(node, ast.Import | ast.ImportFrom):
             last = node.body[0].lineno - 1 if isinstance(node, ast.FunctionDef | ast.ClassDef) else node.end_lineno
-            kept.update(range(node.lineno, max(last or 0, node.lineno) + 1))
+            counted.update(range(node.lineno, max(last or 0, node.lineno) + 1))
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                kept.update(decorator.lineno for decorator in node.decorator_list)
+                counted.update(decorator.lineno for decorator in node.decorator_list)
     text = source.splitlines()
-    return sum(1 for number in kept if text[number - 1].strip() and not text[number - 1].strip().startswith("#"))
+    return sum(1 for number in counted if text[number - 1].strip() and not text[number - 1].strip().startswith("#"))
 
 
 def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
@@ -93,7 +93,9 @@ def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
             yield name, class_fields(part), (part.__doc__ or "").partition("\n")[0]
         return
     if kind not in registries:
-        raise ConfigError(f"there is nothing to list under '{kind}': {nearest(kind, [*registries, 'parts'])}")
+        raise ConfigError(
+            f"KIND must be a kind that can be listed, got '{kind}': {nearest(kind, [*registries, 'parts'])}"
+        )
     registry = registries[kind]
     for name in registry:
         if registry.kind == "runner" and name == "centralized":
@@ -123,10 +125,10 @@ def _registries() -> dict[str, Registry]:
     }
 
 
-def default(field: Field) -> str:
-    """A field's default as a configuration would write it."""
+def format_default(field: Field) -> str:
+    """Format a field's default as in a configuration."""
     if field.required:
-        return "(needed)"
+        return "(required)"
     if isinstance(field.default, Part):
         return f"'{field.default.name}'"
     if field.default is None:
@@ -137,40 +139,42 @@ def default(field: Field) -> str:
 
 
 SLOT_NOTES = {
-    "start": "how weights begin",
-    "data": "what a client trains on",
-    "objective": "terms add",
-    "gradient": "rules nest, the first is outermost",
-    "sharing": "who keeps what",
-    "combine": "how uploads become one",
+    "start": "initial weights",
+    "data": "training data of a client",
+    "objective": "terms are summed",
+    "gradient": "rules are nested, the first is outermost",
+    "sharing": "which layers are private or shared",
+    "combine": "how uploads are combined",
     "server": "rules run in order",
-    "personalize": "each client's own model",
+    "personalize": "personal models of the clients",
 }
 
 
-def anatomy(algorithm: Algorithm) -> Tree:
-    """An algorithm as its parts, with their fields and formulas."""
+def algorithm_tree(algorithm: Algorithm) -> Tree:
+    """Return the parts of an algorithm as a tree, with their fields and formulas."""
     root = Tree("[bold]algorithm[/bold]")
     for slot, note in SLOT_NOTES.items():
         parts = algorithm.in_slot(slot)
         branch = root.add(f"[bold]{slot}[/bold] [dim]({note})[/dim]")
         if not parts:
-            branch.add("[dim]nothing[/dim]")
+            branch.add("[dim]none[/dim]")
         for part in parts:
-            _add(branch, part)
+            _add_part(branch, part)
     return root
 
 
-def _add(branch: Tree, part: Part, label: str = "") -> None:
-    plain = {f.name: getattr(part, f.name) for f in dataclass_fields(part)}
-    shown = ", ".join(f"{name} = {_plain(value)}" for name, value in plain.items() if not isinstance(value, Part))
+def _add_part(branch: Tree, part: Part, label: str = "") -> None:
+    values = {f.name: getattr(part, f.name) for f in dataclass_fields(part)}
+    shown = ", ".join(
+        f"{name} = {_format_value(value)}" for name, value in values.items() if not isinstance(value, Part)
+    )
     node = branch.add(f"{label}[cyan]{part.name}[/cyan]" + (f"  {escape(shown)}" if shown else ""))
     if part.formula:
         node.add(f"[green]{escape(part.formula)}[/green]")
-    for name, value in plain.items():
+    for name, value in values.items():
         if isinstance(value, Part):
-            _add(node, value, f"{name}: ")
+            _add_part(node, value, f"{name}: ")
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "none" if value is None else str(value)

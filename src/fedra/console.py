@@ -1,4 +1,4 @@
-"""Progress with the time left, and lines for people: a bar on a terminal, plain lines elsewhere."""
+"""Progress with the remaining time, and printed lines: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rich.progress import (
 )
 
 LINE_SECONDS = 2.0
-"""Least time between two plain lines; the first and the last round are always told."""
+"""Minimum time between two plain lines; the first and the last round are always printed."""
 
 
 @contextmanager
 def steps(console: Console | None, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Work other than training, with its time left: what the block is given is told how many steps more are done.
+    """Show the progress of work other than training; yields a function to call with the number of finished steps.
 
-    A bar on a terminal, a plain line now and then elsewhere, nothing where nobody looks.
+    Shows a bar on a terminal, a plain line every two seconds elsewhere, and nothing without a console.
     """
     if console is None:
         yield lambda count: None
@@ -45,7 +45,7 @@ def steps(console: Console | None, title: str, total: int) -> Iterator[Callable[
 
 
 class StepLines:
-    """A plain line every two seconds: how far the work is, and how long it will take."""
+    """A plain line every two seconds, with the finished share and the remaining time."""
 
     def __init__(self, console: Console, title: str, total: int) -> None:
         self._console, self._title, self._total = console, title, total
@@ -59,12 +59,12 @@ class StepLines:
             return
         self._last = now
         left = (now - self._started) / self._done * (self._total - self._done)
-        told = f"{self._title}  {self._done / self._total:.0%}  {duration(left)} left"
-        self._console.print(told, highlight=False, markup=False, soft_wrap=True)
+        line = f"{self._title}  {self._done / self._total:.0%}  {duration(left)} left"
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
@@ -73,7 +73,7 @@ def duration(seconds: float) -> str:
 
 
 def console_for(console: Console | None) -> Console | None:
-    """The console that was given, else the standard error where a person looks at it."""
+    """Return the given console, or standard error if it is a terminal or a notebook."""
     if console is not None:
         return console
     found = Console(stderr=True)
@@ -81,17 +81,17 @@ def console_for(console: Console | None) -> Console | None:
 
 
 def tell(console: Console | None, line: str | None) -> None:
-    """Print a line, if there is one and somebody looks."""
+    """Print a line, if there is a line and a console."""
     if console is not None and line is not None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 PATIENCE = 2.0
-"""Seconds before the bar appears."""
+"""Seconds before the progress bar appears."""
 
 
 class DownloadProgress:
-    """`with DownloadProgress(name, total, done) as bar: bar.advance(n)`, drawn on the standard error."""
+    """Progress bar of a download on standard error; `advance` is called with the number of new bytes."""
 
     def __init__(self, name: str, total: int | None, done: int) -> None:
         self._name, self._total, self._done = name, total, done
@@ -102,11 +102,11 @@ class DownloadProgress:
     def advance(self, count: int) -> None:
         self._done += count
         if self._bar is None and time.monotonic() - self._started > PATIENCE:
-            self._bar = self._draw()
+            self._bar = self._start_bar()
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done)
 
-    def _draw(self) -> Progress:
+    def _start_bar(self) -> Progress:
         bar = Progress(TextColumn("{task.description}"), BarColumn(), *self._columns(), console=Console(stderr=True))
         self._task = bar.add_task(self._name, total=self._total, completed=self._done)
         bar.start()
@@ -126,7 +126,7 @@ class DownloadProgress:
 
 
 class CountProgress(DownloadProgress):
-    """The same for work on a known number of things, with the time left."""
+    """Progress bar for a known number of items, with the remaining time."""
 
     def __init__(self, name: str, total: int) -> None:
         super().__init__(name, total, 0)

@@ -1,4 +1,4 @@
-"""A look at the machine: what fedra found, and what is missing; and at a run: whether its checkpoint is whole."""
+"""`fedra doctor`: versions, devices and extras of this machine, and whether a run's checkpoint is intact."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ EXTRAS = {
 """Optional features and the packages they need."""
 
 
-def examination() -> Table:
-    """Versions, device, data root and extras."""
+def examine_machine() -> Table:
+    """Return a table of versions, devices, the data root and extras."""
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_row("fedra", __version__)
     table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
@@ -47,28 +47,31 @@ def examination() -> Table:
         found = sorted(path.name for path in root.iterdir() if not path.name.startswith("."))
         table.add_row("data root", f"{root}: {', '.join(found) or 'empty'}")
     else:
-        table.add_row("data root", f"{root} (not there yet; set FEDRA_DATA to use another)")
+        table.add_row("data root", f"{root} (does not exist yet; set FEDRA_DATA to use another folder)")
     table.add_row("downloads", "off (FEDRA_OFFLINE)" if offline() else "on")
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
-        table.add_row(f"extra {extra}", f"missing: pip install 'fedra[{extra}]'" if missing else "there")
+        table.add_row(f"extra {extra}", f"missing: pip install 'fedra[{extra}]'" if missing else "installed")
     return table
 
 
-def verify(run: Path, console: Console) -> None:
-    """Read every file of a run's checkpoint and compare it with its checksum; damaged ones are listed and refused."""
+def verify_checkpoint(run: Path, console: Console) -> None:
+    """Compare every file of a run's checkpoint with its checksum, list damaged ones, and raise if there are any."""
     folder = RunFolder(run)
     folder.config()
     checkpoint = folder.checkpoint
     if not checkpoint.exists():
-        tell(console, f"the run in '{run}' has no checkpoint: there is nothing to verify")
+        tell(console, f"the run in '{run}' has no checkpoint to verify")
         return
     clients = checkpoint.client_count()
     with steps(console, "verifying", clients) as advance:
         rounds, damages = checkpoint.examine(advance)
     for damage in damages:
         tell(console, damage)
-    of = f"the checkpoint of '{run}' after round {rounds} (the server's file and those of {clients:,} clients)"
+    checked = f"the checkpoint of '{run}' after round {rounds} (the server's file and those of {clients:,} clients)"
     if damages:
-        raise RunError(f"{len(damages)} damaged in {of}: restore the listed files from a copy, or go on without them")
-    tell(console, f"all is whole in {of}")
+        raise RunError(
+            f"all files must be intact in {checked}, got {len(damages)} damaged: restore the listed files from a "
+            "backup, or resume without them"
+        )
+    tell(console, f"all files are intact in {checked}")

@@ -1,6 +1,6 @@
-"""Mistakes a user can make, each told in one sentence: what was wrong, where, and what to do.
+"""Errors that a user can fix, each with a one-line message: what must hold, what was given, where, and what to do.
 
-The command line prints the sentence and exits with `exit_code`; a traceback is for our own faults only.
+The command line prints the message and exits with `exit_code`; only bugs in fedra print a traceback.
 """
 
 from __future__ import annotations
@@ -9,33 +9,103 @@ import difflib
 from collections.abc import Iterable
 
 SOME_RUNS_FAILED = 3
-"""The exit code of a command that trains several runs and finished, although some of them failed."""
+"""Exit code of a command that trained several runs, some of which failed."""
 
 
 class FedraError(Exception):
-    """Something the user can put right."""
+    """Base class of all errors that a user can fix.
+
+    Args:
+        message: What must hold, what was given, where, and what to do.
+
+    Attributes:
+        exit_code: The exit code of the command line for this error.
+
+    Returns:
+        An exception; catch it to handle every error that fedra raises on purpose.
+
+    Example:
+        >>> import fedra
+        >>> try:
+        ...     fedra.run({"rounds": 0})
+        ... except fedra.FedraError as error:
+        ...     print(type(error).__name__, error.exit_code)
+        ConfigError 2
+    """
 
     exit_code = 1
 
 
 class ConfigError(FedraError):
-    """A configuration, an argument or a combination of parts that cannot be used."""
+    """A configuration, an argument or a combination of parts is invalid.
+
+    Args:
+        message: What must hold, what was given, where, and what to do.
+
+    Returns:
+        An exception with exit code 2.
+
+    Example:
+        >>> import fedra
+        >>> try:
+        ...     fedra.run({"round": 3})
+        ... except fedra.ConfigError as error:
+        ...     print("did you mean 'rounds'?" in str(error))
+        True
+    """
 
     exit_code = 2
 
 
 class DataError(FedraError):
-    """A data file that is missing, damaged or not what it claims to be."""
+    """A data file is missing, damaged or in the wrong format.
+
+    Args:
+        message: What must hold, what was given, where, and what to do.
+
+    Returns:
+        An exception with exit code 1.
+
+    Example:
+        >>> import fedra
+        >>> try:
+        ...     fedra.run({"data": {"name": "imagefolder", "path": "missing"}})
+        ... except fedra.DataError as error:
+        ...     print("missing" in str(error))
+        True
+    """
 
 
 class RunError(FedraError):
-    """A run that cannot go on here: its folder is damaged, or its workers die."""
+    """A run cannot continue: its folder is damaged or in use, or its workers die.
+
+    Args:
+        message: What must hold, what was given, where, and what to do.
+
+    Returns:
+        An exception with exit code 1.
+
+    Example:
+        >>> import fedra
+        >>> issubclass(fedra.RunFailed, fedra.RunError)
+        True
+    """
 
 
 class RunFailed(RunError):
-    """A run that came to a bad end, and would again: it diverged, or its clients do not answer.
+    """A run failed and would fail again: it diverged, or its clients do not respond.
 
-    `ending` says the same in the few words that fit into a table, such as "diverged in round 26".
+    Args:
+        message: What must hold, what was given, where, and what to do.
+        ending: The same in a few words for a table, such as "diverged in round 26".
+
+    Returns:
+        An exception with exit code 1 and the attribute `ending`.
+
+    Example:
+        >>> import fedra
+        >>> fedra.RunFailed("the loss became NaN in round 26", "diverged in round 26").ending
+        'diverged in round 26'
     """
 
     def __init__(self, message: str, ending: str = "failed") -> None:
@@ -44,7 +114,16 @@ class RunFailed(RunError):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """The end of a sentence that helps: the nearest valid name, or all of them when none is near."""
+    """Return a hint for the end of a message: the nearest valid name, or all names if none is close."""
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}"
+
+
+def shorten_requirement(message: str) -> str:
+    """Shorten a pydantic message such as "Input should be greater than or equal to 1" to "at least 1"."""
+    prefix = "Input should be "
+    if not message.startswith(prefix):
+        return f"valid ({message[:1].lower()}{message[1:]})"
+    requirement = message.removeprefix(prefix).partition(", unable to parse")[0]
+    return requirement.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use, so that `import fedra` does not wait for torch."""
+"""Import names of a package on first use, so `import fedra` does not wait for torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose public names live in other modules.
+    """Return `__getattr__` and `__dir__` for a package whose public names are defined in other modules.
 
     Args:
         package: The package's `__name__`.
-        homes: The module of each name; a name that is a module itself maps to its own path.
+        homes: Maps each name to the module that defines it; a submodule maps to its own path.
 
     Returns:
-        The two functions, to be assigned to `__getattr__` and `__dir__`.
+        The two functions, to assign to `__getattr__` and `__dir__`.
     """
 
     def find(name: str) -> Any:
@@ -37,11 +37,11 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
 
 
 def _import_module(module: str) -> Any:
-    """Import without collecting garbage: an import makes many objects that stay, and no garbage."""
-    collecting = gc.isenabled()
+    """Import with garbage collection disabled, because an import creates many objects and no garbage."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         return importlib.import_module(module)
     finally:
-        if collecting:
+        if was_enabled:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Locks on files: one process's at a time, and gone with it however it ends."""
+"""File locks, held by one process at a time and released when it ends, however it ends."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 from fedra.errors import RunError
 
 PAUSE = 0.05
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 
 
 @contextmanager
 def locked(file: Path, busy: str, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock `file` inside the block; `busy` is told if another holds it for more than `patience` seconds.
+    """Hold the lock `file` inside the block; raise `busy` if another process holds it for over `patience` seconds.
 
-    The file is there only while somebody holds the lock or after a kill, and then it keeps nobody out.
+    The file exists while the lock is held. A killed process may leave it behind, but then it does not lock.
     """
     end = time.monotonic() + patience
-    while (held := _take(file)) is None:
+    while (held := _acquire(file)) is None:
         if time.monotonic() >= end:
             raise RunError(busy)
         time.sleep(PAUSE)
     try:
         yield
     finally:
-        _leave(file, held)
+        _release(file, held)
 
 
 if sys.platform == "win32":
     from filelock import FileLock, Timeout
 
-    def _take(file: Path) -> FileLock | None:
+    def _acquire(file: Path) -> FileLock | None:
         lock = FileLock(file)
         try:
             lock.acquire(timeout=0)
@@ -44,24 +44,24 @@ if sys.platform == "win32":
             return None
         return lock
 
-    def _leave(file: Path, held: FileLock) -> None:
+    def _release(file: Path, held: FileLock) -> None:
         held.release()
-        with suppress(OSError):  # Windows keeps a file that another has opened: it is theirs to remove
+        with suppress(OSError):  # Windows keeps a file that another process has opened; that process removes it
             file.unlink(missing_ok=True)
 
 else:
     import fcntl
 
-    # A lock belongs to the open file, which a fork shares: what a worker inherits would outlive a killed run.
+    # A lock belongs to the open file, which a fork shares: a worker that inherits it would outlive a killed run.
     _HELD: set[int] = set()
 
-    def _forget() -> None:
+    def _close_inherited() -> None:
         while _HELD:
             os.close(_HELD.pop())
 
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_close_inherited)
 
-    def _take(file: Path) -> int | None:
+    def _acquire(file: Path) -> int | None:
         while True:
             held = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
             _HELD.add(held)
@@ -69,20 +69,20 @@ else:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
-                    return held  # a file system without locks is used as one was before there were any
+                    return held  # the file system has no locks: continue without one
                 _close(held)
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     return None
                 raise
             if os.fstat(held).st_nlink:
                 return held
-            _close(held)  # its last holder removed it between our two calls: it keeps nobody out
+            _close(held)  # its last holder removed the file between our two calls, so it does not lock
 
-    def _leave(file: Path, held: int) -> None:
-        if held in _HELD:  # else this is a fork, and the lock its parent's
+    def _release(file: Path, held: int) -> None:
+        if held in _HELD:  # otherwise this is a fork, and the lock belongs to its parent
             if os.fstat(held).st_nlink:
                 with suppress(OSError):
-                    file.unlink(missing_ok=True)  # before it is let go: after that it may be another's
+                    file.unlink(missing_ok=True)  # before releasing: afterward another process may hold it
             _close(held)
 
     def _close(held: int) -> None:

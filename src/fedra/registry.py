@@ -1,4 +1,4 @@
-"""A table of named functions whose keyword-only parameters are the fields a configuration may set."""
+"""Registries of named functions, whose keyword-only parameters are the fields that a configuration can set."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic import Field as Bound
 
-from fedra.errors import ConfigError, FedraError, nearest
+from fedra.errors import ConfigError, FedraError, nearest, shorten_requirement
 from fedra.trust import fault, import_function, is_import
 
 Strength = Annotated[float, Bound(ge=0, allow_inf_nan=False)]
-"""How strongly a part acts: a finite number, zero or above."""
+"""The strength of a part: a finite number, at least 0."""
 
 Positive = Annotated[float, Bound(gt=0, allow_inf_nan=False)]
-"""A finite number above zero."""
+"""A finite number greater than 0."""
 
 Share = Annotated[float, Bound(ge=0, lt=1)]
-"""A memory of the past, such as momentum: from zero to below one."""
+"""A share of past values, such as momentum: at least 0 and less than 1."""
 
 FileName = Annotated[str, BeforeValidator(lambda given: os.fspath(given) if isinstance(given, os.PathLike) else given)]
-"""A path as a text or a `pathlib.Path`."""
+"""A path as a string or a `pathlib.Path`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Field:
-    """One setting of a registered function: its name, its annotation and its default."""
+    """A field of a registered function: its name, annotation and default."""
 
     name: str
     annotation: Any
@@ -46,11 +46,11 @@ class Field:
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
-    """Named functions of one kind ("dataset", "model", ...); `@registry.add("name")` puts one in.
+    """Named functions of one kind ("dataset", "model", ...); `@registry.add("name")` registers one.
 
-    `homes` are modules whose import registers more: they are imported when a name is missing or all names are asked
-    for, so that what is known never depends on what happens to be imported. With `imports`, a name of the form
-    `module:function` stands for a function of the user's own, where `fedra.trust` allows it.
+    `homes` are modules that register more functions. They are imported when a name is missing or all names are listed,
+    so the known names never depend on what happens to be imported. With `imports`, a name of the form
+    `module:function` refers to a user's function, if `fedra.trust` allows it.
     """
 
     def __init__(self, kind: str, homes: Sequence[str] = (), *, imports: bool = False) -> None:
@@ -64,30 +64,31 @@ class Registry(Mapping[str, Callable[..., Any]]):
             importlib.import_module(self._homes.pop())
 
     def add(self, name: str) -> Callable[[F], F]:
-        def put(function: F) -> F:
+        def register(function: F) -> F:
             if name in self._functions:
-                raise ValueError(f"the {self.kind} '{name}' is registered twice")
+                raise ValueError(f"the name of a {self.kind} must be unique, got '{name}' twice")
             if is_import(name):
-                raise ValueError(f"the name of a {self.kind} must not have a colon, got '{name}'")
+                raise ValueError(f"the name of a {self.kind} must not contain a colon, got '{name}'")
             self._functions[name] = function
             return function
 
-        return put
+        return register
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if name not in self:
             if self.imports and is_import(name):
-                return self._imported(name)
+                return self._import(name)
             raise ConfigError(f"there is no {self.kind} '{name}': {nearest(name, self._functions)}")
         return self._functions[name]
 
-    def _imported(self, name: str) -> Callable[..., Any]:
+    def _import(self, name: str) -> Callable[..., Any]:
         function = import_function(self.kind, name)
         try:
             fields(function)
-        except Exception as error:  # annotations of the user's own: names that are not there, built-in functions
-            told = fault(error)
-            raise ConfigError(f"the {self.kind} '{name}' has arguments that cannot be read ({told})") from error
+        except Exception as error:  # a user's annotations may name missing types; built-in functions have none
+            raise ConfigError(
+                f"the arguments of the {self.kind} '{name}' must have annotations that can be resolved: {fault(error)}"
+            ) from error
         return function
 
     def __contains__(self, name: object) -> bool:
@@ -106,17 +107,13 @@ class Registry(Mapping[str, Callable[..., Any]]):
     def settings(
         self, name: str, given: Mapping[str, Any], convert: Callable[[Field, Any], Any] | None = None
     ) -> dict[str, Any]:
-        """`given` checked against the fields of the function `name`: every name known, every value of its type.
-
-        `convert` may turn a value into what its field wants before it is checked.
-        """
+        """Validate `given` against the fields of the function `name`; `convert` is applied to each value first."""
         return checked(f"the {self.kind} '{name}'", fields(self[name]), given, convert)
 
     def call(self, name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-        """The result of the function `name`, given `arguments` in order (a user's own may take none) and `settings`.
+        """Call the function `name` with `arguments` by position (a user's function may take none) and `settings`.
 
-        A fault in a user's own function is reported with the line that raised it; one of a registered function is not
-        caught.
+        An exception in a user's function is reported with the line that raised it; others are not caught.
         """
         function, owner = self[name], f"the {self.kind} '{name}'"
         given = tuple(arguments.values()) if _takes(owner, function, list(arguments)) else ()
@@ -126,16 +123,16 @@ class Registry(Mapping[str, Callable[..., Any]]):
             return function(*given, **settings)
         except FedraError:
             raise
-        except Exception as error:  # somebody's own function: any fault of it is theirs to correct
-            raise ConfigError(f"{owner} failed ({fault(error)}): correct it") from error
+        except Exception as error:  # a user's function may fail in any way
+            raise ConfigError(f"{owner} failed ({fault(error)}): fix the function") from error
 
     def summary(self, name: str) -> str:
-        """The first line of the function's docstring."""
+        """Return the first line of the function's docstring."""
         return (inspect.getdoc(self[name]) or "").partition("\n")[0]
 
 
 def _takes(owner: str, function: Callable[..., Any], arguments: Sequence[str]) -> bool:
-    """Whether `function` takes `arguments` by position; False if it takes none."""
+    """Return whether `function` takes `arguments` by position; False if it takes none."""
     known = inspect.signature(function).parameters.values()
     positional = [it for it in known if it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD)]
     if any(it.kind is it.VAR_POSITIONAL for it in known) or len(positional) == len(arguments):
@@ -145,15 +142,14 @@ def _takes(owner: str, function: Callable[..., Any], arguments: Sequence[str]) -
     wanted = f"({', '.join(arguments)}) or nothing" if arguments else "nothing"
     shown = ", ".join(parameter.name for parameter in positional)
     raise ConfigError(
-        f"{owner} must take {wanted} by position, and it takes ({shown}): put '*' before the arguments that a "
-        "configuration sets"
+        f"{owner} must take {wanted} by position, got ({shown}): put '*' before the arguments that a configuration sets"
     )
 
 
 def fields(function: Callable[..., Any]) -> dict[str, Field]:
-    """The keyword-only parameters of `function`, or of a class's constructor, by name."""
+    """Return the keyword-only parameters of `function`, or of a class's constructor, by name."""
     annotated: Any = function
-    if isinstance(function, type) and not is_dataclass(function):  # inherited fields know the names of their own module
+    if isinstance(function, type) and not is_dataclass(function):  # annotations refer to the module that defines them
         annotated = vars(function).get("__init__", function)
     hints = get_type_hints(annotated, include_extras=True)
     return {
@@ -169,14 +165,14 @@ def checked(
     given: Mapping[str, Any],
     convert: Callable[[Field, Any], Any] | None = None,
 ) -> dict[str, Any]:
-    """`given` with every name found among `known` and every value of its field's type; `owner` starts the sentence."""
+    """Validate the names and values of `given` against the fields `known`; `owner` names them in errors."""
     for name in given:
         if name not in known:
             hint = nearest(name, known) if known else "it has none"
             raise ConfigError(f"{owner} has no field '{name}': {hint}")
     for field in known.values():
         if field.required and field.name not in given:
-            raise ConfigError(f"{owner} needs the field '{field.name}': give it a value")
+            raise ConfigError(f"the field '{field.name}' of {owner} must be set")
     return {name: _value(owner, known[name], value, convert) for name, value in given.items()}
 
 
@@ -187,28 +183,28 @@ def _value(owner: str, field: Field, value: Any, convert: Callable[[Field, Any],
 
 
 def checked_value(owner: str, field: Field, value: Any) -> Any:
-    """`value` as its field's type has it, or a sentence that begins with `owner`."""
+    """Convert `value` to its field's type, or raise an error that names the field and its `owner`."""
+    subject = f"the field '{field.name}' of {owner}"
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if inspect.isclass(kind)]
     objects = tuple(kind for kind in kinds if is_dataclass(kind))
     if objects:
         if isinstance(value, objects) or (value is None and type(None) in kinds):
             return value
         names = " or ".join(kind.__name__ for kind in objects)
-        raise ConfigError(f"{owner} cannot use {field.name} = {value!r}: it must be a {names}")
+        raise ConfigError(f"{subject} must be a {names}, got {value!r}")
     try:
         return TypeAdapter(field.annotation).validate_python(value)
     except PydanticUserError:
         raise ConfigError(
-            f"{owner} cannot use {field.name} = {value!r}: its type, {field.annotation}, cannot be read from a "
-            "configuration"
+            f"{subject} must have a type that a configuration can set, got {field.annotation}: leave it out"
         ) from None
     except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise ConfigError(f"{owner} cannot use {field.name} = {value!r}: {reason[:1].lower()}{reason[1:]}") from None
+        requirement = shorten_requirement(error.errors()[0]["msg"])
+        raise ConfigError(f"{subject} must be {requirement}, got {value!r}") from None
 
 
 def class_fields(kind: Any) -> dict[str, Field]:
-    """The fields of a dataclass by name."""
+    """Return the fields of a dataclass by name."""
     return _class_fields(kind)
 
 

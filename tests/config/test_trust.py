@@ -171,7 +171,7 @@ def test_reading_a_run_asks_for_trust(capsys: pytest.CaptureFixture[str], words:
     told = mistake(capsys, *words)
     assert "the run in 'run' names " in told
     assert "'mine_of_a_test:net'" in told
-    assert "pass --trust (trust=True in Python)" in told
+    assert "allow it with --trust (trust=True in Python)" in told
     assert not Path("imported").exists()
     code, _, told = call(capsys, *words, "--trust")
     assert code == 0, told
@@ -230,21 +230,21 @@ def test_names_are_found_without_importing() -> None:
 
 MISTAKES = {
     "model.name=mine_of_a_test:ned": r"the module 'mine_of_a_test' \(.*mine_of_a_test.py\) has no 'ned': did you mean",
-    "model.name=nowhere_at_all:net": "there is no module 'nowhere_at_all' in the current folder",
-    "model.name=mine_of_a_test.more:net": "there is no module 'mine_of_a_test.more' in the current folder",
+    "model.name=nowhere_at_all:net": "the module 'nowhere_at_all' must be in the current folder",
+    "model.name=mine_of_a_test.more:net": "the module 'mine_of_a_test.more' must be in the current folder",
     "model.name=broken_import:net": r"cannot be imported \(ZeroDivisionError: division by zero, broken_import.py",
     "model.name=lacking:net": r"cannot be imported \(ModuleNotFoundError: No module named 'absent_package', lacking.py",
     "model.name=wrong_syntax:net": r"cannot be imported \(SyntaxError: ",
-    "model.name=mine_of_a_test:": "write it as module:function",
+    "model.name=mine_of_a_test:": "must have the form module:function",
     "model.name=mine_of_a_test:number": "must be a function, got a int",
     "model.name=mine_of_a_test:broken": r"the model 'mine_of_a_test:broken' failed \(KeyError: 'weights', mine_",
-    "model.name=mine_of_a_test:positional": r"must take \(shape, classes\) or nothing by position, and it takes \(",
+    "model.name=mine_of_a_test:positional": r"must take \(shape, classes\) or nothing by position, got \(",
     "model.name=mine_of_a_test:text": "must return a torch nn.Module, got a str",
-    "model.name=mine_of_a_test:unreadable": r"has arguments that cannot be read \(NameError: name 'Nowhere'",
+    "model.name=mine_of_a_test:unreadable": r"must have annotations that can be resolved: NameError: name 'Nowhere'",
     "model.name=mine_of_a_test:unwritable": "the field 'kind' must be a number, .* which a configuration can record",
     "model.widht=3": "the model 'mine_of_a_test:net' has no field 'widht': did you mean 'width'?",
-    "model.width=wide": "the model 'mine_of_a_test:net' cannot use width = 'wide'",
-    "data.spread=[1]": "the dataset 'mine_of_a_test:data' cannot use spread",
+    "model.width=wide": "the field 'width' of the model 'mine_of_a_test:net' must be a valid integer, .*got 'wide'",
+    "data.spread=[1]": "the field 'spread' of the dataset 'mine_of_a_test:data' must be",
     "data.name=mine_of_a_test:text": "the dataset 'mine_of_a_test:text' must return a fedra.data.Dataset, .* got a str",
     "algorithm.name=mine_of_a_test:text": "must return a fedra Algorithm, got a str",
 }

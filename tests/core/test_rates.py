@@ -80,17 +80,17 @@ def test_every_schedule_starts_at_the_whole_rate_and_never_grows(name: str) -> N
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("cosine", {"floor": 1.0}, "cannot use floor = 1.0"),
-        ("cosine", {"warmup": -1}, "cannot use warmup = -1"),
-        ("cosine", {"power": 2}, "has no field 'power'"),
-        ("step", {"milestones": []}, "cannot use milestones"),
-        ("step", {"milestones": [0.5, -1]}, "cannot use milestones"),
-        ("polynomial", {"power": 0}, "cannot use power = 0"),
-        ("exponential", {"decay": 1.5}, "cannot use decay = 1.5"),
+        ("cosine", {"floor": 1.0}, "the field 'floor' of the schedule .* must be.*, got 1.0"),
+        ("cosine", {"warmup": -1}, "the field 'warmup' of the schedule .* must be.*, got -1"),
+        ("cosine", {"power": 2}, "the schedule 'cosine' has no field 'power'"),
+        ("step", {"milestones": []}, "the field 'milestones' of the schedule .* must be"),
+        ("step", {"milestones": [0.5, -1]}, "the field 'milestones' of the schedule .* must be"),
+        ("polynomial", {"power": 0}, "the field 'power' of the schedule .* must be.*, got 0"),
+        ("exponential", {"decay": 1.5}, "the field 'decay' of the schedule .* must be.*, got 1.5"),
     ],
 )
 def test_wrong_fields_are_refused(name: str, settings: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=f"the schedule '{name}' {sentence}"):
+    with pytest.raises(ConfigError, match=sentence):
         SCHEDULES.settings(name, settings)
 
 

@@ -183,7 +183,7 @@ def test_a_registered_loader_has_fields_and_perhaps_a_root(tmp_path: Path, monke
     assert float(load("rooted", root=str(tmp_path), scale=2).train.inputs.max()) == 2 * FLOATS.max()
     with pytest.raises(ConfigError, match="the dataset 'rooted' has no field 'scael': did you mean 'scale'"):
         load("rooted", root=tmp_path, scael=2)
-    with pytest.raises(ValueError, match="registered twice"):
+    with pytest.raises(ValueError, match="must be unique"):
         register("digits", rooted)
-    with pytest.raises(ValueError, match="must not have a colon"):
+    with pytest.raises(ValueError, match="must not contain a colon"):
         register("mine:load", rooted)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import tiny
 from fedra import demo
-from fedra.demo.digits_demo import METHODS, SETTING, compare_methods, findings
+from fedra.demo.digits_demo import METHODS, SETTING, compare_methods, summarize_findings
 from fedra.reports.sweep_table import Cell, Point
 
 QUICK = {**SETTING, "rounds": 1}
@@ -58,7 +58,7 @@ def test_a_method_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None
 
 
 def test_findings_tell_what_holds_in_every_seed_and_what_does_not() -> None:
-    lines = findings(
+    lines = summarize_findings(
         cells_of(
             {
                 "fedavg": (70.0, 80.0),
@@ -72,10 +72,18 @@ def test_findings_tell_what_holds_in_every_seed_and_what_does_not() -> None:
         )
     )
     assert lines == [
-        "scaffold is 15.5 points above fedavg in the mean, and so in every seed.",
-        "worse is 14.5 points below fedavg in the mean, and so in every seed.",
-        "lost: 1 of 2 diverged in round 3; the others finished.",
-        "These seeds do not tell fedprox and same from fedavg: now one is ahead, now another.",
+        "scaffold is 15.5 points above fedavg on average, and above it in every seed.",
+        "worse is 14.5 points below fedavg on average, and below it in every seed.",
+        "lost: 1 of 2 diverged in round 3; the other runs finished.",
+        "No consistent difference from fedavg across the seeds: fedprox, same.",
+    ]
+
+
+def test_one_seed_ranks_no_method() -> None:
+    cells = cells_of({"fedavg": (70.0,), "scaffold": (90.0,), "lost": (10.0,)}, lost=("diverged in round 3",))
+    assert summarize_findings(cells) == [
+        "lost: diverged in round 3; the other runs finished.",
+        "One seed does not show which method is better.",
     ]
 
 
@@ -96,6 +104,19 @@ def test_one_part_alone_can_be_shown_and_the_exit_code_tells_of_failed_runs(
     code = tiny.call(capsys, "demo", "--out", tmp_path, *([] if part is None else ["--part", part]))[0]
     assert done == shown
     assert code == (3 if ending and "digits" in shown else 0)
+
+
+@pytest.mark.parametrize(("part", "ran"), [("digits", ["digits"]), ("faces", ["faces"]), ("all", ["digits", "faces"])])
+def test_quick_runs_the_quick_parts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, ran: list[str]
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(demo, "compare_methods", lambda out, console: pytest.fail("the full demo ran"))
+    monkeypatch.setattr(demo, "recognize_faces", lambda out, console: pytest.fail("the full demo ran"))
+    monkeypatch.setattr(demo, "compare_methods_quickly", lambda out, console: done.append(out.name) or [])
+    monkeypatch.setattr(demo, "recognize_faces_quickly", lambda out, console: done.append(out.name))
+    assert tiny.call(capsys, "demo", "--quick", "--part", part, "--out", tmp_path)[0] == 0
+    assert done == ran
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ import tiny
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.demo import face_demo as faces
-from fedra.demo.demo_folder import MARK
+from fedra.demo.demo_folder import MARKER
 from fedra.demo.door import Answer
 from fedra.demo.face_demo import FaceDemo, FaceDemoResult, Scale, recognize_faces
-from fedra.demo.warm_start import WEIGHTS, keep_body
+from fedra.demo.warm_start import WEIGHTS, save_body
 from fedra.errors import ConfigError
 from fedra.models.pretrained import read_tensors
 
@@ -52,17 +52,17 @@ def commands(printed: str) -> list[list[str]]:
 
 def test_the_demo_leaves_all_that_it_names(shown: tuple[Path, str, FaceDemoResult]) -> None:
     folder, printed, found = shown
-    for name in (MARK, "photos/clients/client_001/person_00003/0002.jpg", "crops/door/person_00011/0002.jpg",
+    for name in (MARKER, "photos/clients/client_001/person_00003/0002.jpg", "crops/door/person_00011/0002.jpg",
                  "faces.toml", "run/summary.json", "run/eval-unseen.json", "run/threshold.json", "staff.gallery",
                  "face.onnx", "face.md"):  # fmt: skip
         assert (folder / name).is_file(), name
-    for network in ("the untrained network", "the warm start", "after federated training"):
+    for network in ("untrained network", "warm start", "after federated training"):
         assert re.search(rf"{network}.*%.*0\.\d{{4}}", printed), network
     record = json.loads((folder / "run" / "eval-unseen.json").read_text(encoding="utf-8"))
     assert record["protocols"]["verification"]["table"]["AUROC"] in printed
     assert record["protocols"]["verification"]["figures"]["accuracy"] == found.after
     assert [answer.enrolled for answer in found.answers] == [True, True, True, False]
-    assert f"{sum(answer.right for answer in found.answers)} of 4 answers are right" in printed
+    assert f"{sum(answer.is_correct for answer in found.answers)} of 4 answers are correct" in printed
     assert "docs/faces.md" in printed
 
 
@@ -104,12 +104,12 @@ def test_a_demo_replaces_its_own_folder_and_no_other(tmp_path: Path, monkeypatch
     assert (tmp_path / "mine" / "photo.jpg").exists()
     old = tmp_path / "old"
     old.mkdir()
-    (old / MARK).touch()
+    (old / MARKER).touch()
     (old / "stale").touch()
-    monkeypatch.setattr(FaceDemo, "photograph", lambda demo: stop())
+    monkeypatch.setattr(FaceDemo, "make_photos", lambda demo: stop())
     with pytest.raises(InterruptedError):
         recognize_faces(old, Console(file=io.StringIO()), scale=SMALL)
-    assert [path.name for path in old.iterdir()] == [MARK]  # broken off as it is, the next one replaces it
+    assert [path.name for path in old.iterdir()] == [MARKER]  # broken off as it is, the next one replaces it
 
 
 def stop() -> None:
@@ -121,7 +121,7 @@ def test_without_the_extra_no_onnx_file_is_claimed(monkeypatch: pytest.MonkeyPat
     printed = io.StringIO()
     demo = FaceDemo(tmp_path, Console(file=printed, width=400), SMALL)
     demo.export()
-    demo.say_what_next()
+    demo.print_next_steps()
     assert "pip install 'fedra[onnx]'" in printed.getvalue()
     assert "staff.gallery" in printed.getvalue()
     assert "face.onnx" not in printed.getvalue()
@@ -134,7 +134,7 @@ def test_without_the_extra_no_onnx_file_is_claimed(monkeypatch: pytest.MonkeyPat
 def test_an_answer_is_right_if_it_names_the_enrolled_and_no_other(
     enrolled: bool, name: str | None, right: bool
 ) -> None:
-    assert Answer("a", enrolled, name, 0.5, 0.4).right is right
+    assert Answer("a", enrolled, name, 0.5, 0.4).is_correct is right
 
 
 def test_the_warm_start_holds_a_body_alone(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_the_warm_start_holds_a_body_alone(tmp_path: Path) -> None:
     assert all(name.startswith("body.") for name in body)
     assert WEIGHTS.stat().st_size < 1_000_000
     shutil.copy(WEIGHTS, tmp_path / "model.safetensors")
-    keep_body(tmp_path, tmp_path / "body.safetensors")
+    save_body(tmp_path, tmp_path / "body.safetensors")
     assert (tmp_path / "body.safetensors").read_bytes() == WEIGHTS.read_bytes()
 
 
@@ -152,12 +152,12 @@ def test_the_demo_names_all_enrolled_people_and_no_other(tmp_path: Path) -> None
     assert found.after >= 0.95
     assert found.after > found.before + 0.015
     assert len(found.answers) == 10
-    assert all(answer.right for answer in found.answers), found.answers
+    assert all(answer.is_correct for answer in found.answers), found.answers
 
 
 def test_painted_photographs_are_dealt_to_clients(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ("faces", "paint", tmp_path / "p", "--people", 3, "--images", 1, "--clients", 2, "--size", "48x64")
-    assert "3 photographs of 3 people" in tiny.call(capsys, *words, "--first-person", 5, "--first-image", 2)[1]
+    assert "3 photos of 3 people" in tiny.call(capsys, *words, "--first-person", 5, "--first-image", 2)[1]
     found = sorted(path.relative_to(tmp_path / "p").as_posix() for path in (tmp_path / "p").rglob("*.jpg"))
     assert found == [f"client_{c:03d}/person_{p:05d}/0002.jpg" for c, p in ((0, 5), (0, 6), (1, 7))]
     assert sorted(json.loads((tmp_path / "p" / "points.json").read_text())) == found

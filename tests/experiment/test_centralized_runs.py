@@ -163,7 +163,7 @@ def test_a_sweep_tells_a_centralized_run_from_a_federated_one(tmp_path: Path) ->
     words = [*tiny.WORDS, "rounds=1"]
     console = Console(file=io.StringIO())
     sweep(str(tmp_path / "c.toml"), words, 1, tmp_path / "out", console)
-    with pytest.raises(ConfigError, match="was made with another configuration"):
+    with pytest.raises(ConfigError, match="must have the same configuration"):
         sweep(str(tmp_path / "c.toml"), [*words, "mode=centralized"], 1, tmp_path / "out", console)
 
 

@@ -156,7 +156,7 @@ def test_clients_among_strangers(weights: Path, tmp_path: Path) -> None:
     assert "diverged_clients" not in summary
     assert (summary["genuine"], summary["impostors"]) == (10, 80)
     assert "by model: frozen none, global none, personal none" in text.getvalue()
-    assert "own models of 5 of 5 clients give all faces one direction" in text.getvalue()
+    assert "personal models of 5 of 5 clients have collapsed" in text.getvalue()
     for told in tiny.lines(tmp_path / "run" / "recognition.jsonl"):
         assert told["global_auroc"] is told["personal_auroc"] is None
         assert ONE_WAY in told["collapsed"]

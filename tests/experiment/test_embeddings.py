@@ -117,13 +117,13 @@ def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order() -> None:
 def test_mistakes_about_runs(runs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must contain a run"):
         embed_run(tmp_path)
-    with pytest.raises(ConfigError, match="there is no split 'tset': did you mean 'test'"):
+    with pytest.raises(ConfigError, match="split must be 'test' or 'train', got 'tset': did you mean 'test'"):
         embed_run(runs["plain"], split="tset")
     with pytest.raises(ConfigError, match=r"the device must be one that torch can use here .*, got 'cuda:77'"):
         embed_run(runs["plain"], device="cuda:77")
     text = (runs["plain"] / "config.toml").read_text()
     (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(RunError, match=r"has no model\.safetensors: continue it with --resume"):
+    with pytest.raises(RunError, match=r"must be finished, got no model\.safetensors: continue it with --resume"):
         embed_run(tmp_path)
     (tmp_path / "model.safetensors").write_bytes((runs["plain"] / "model.safetensors").read_bytes())
     assert len(embed_run(tmp_path)) == 40
@@ -146,7 +146,7 @@ def test_mistakes_about_files(tmp_path: Path) -> None:
 
     rows, labels = np.zeros((3, 2), np.float32), np.zeros(3, np.int64)
     path = tmp_path / "x.npz"
-    assert "holds no 'labels'" in told(path, {"features": rows})
+    assert "must contain 'labels', got features" in told(path, {"features": rows})
     assert "must be floats of shape (N, d), got torch.int64" in told(path, {"features": labels, "labels": labels})
     assert "must be 3 integers, got torch.int64 of shape (2,)" in told(path, {"features": rows, "labels": labels[:2]})
     assert "clients of" in told(path, {"features": rows, "labels": labels, "clients": rows[:, 0]})
@@ -158,7 +158,7 @@ def test_mistakes_about_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_embeddings(tmp_path / "nowhere.npz")
     for refuse in (read_embeddings, lambda p: save_embeddings(Embeddings(torch.ones(1, 1), torch.zeros(1)), p)):
-        with pytest.raises(ConfigError, match=r"end its name with \.safetensors or \.npz"):
+        with pytest.raises(ConfigError, match=r"must end in \.safetensors or \.npz"):
             refuse(tmp_path / "x.pkl")
 
 

@@ -137,7 +137,7 @@ def test_tensors_and_data_sets() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "said"),
     [
-        (pixels, {}, "say what to evaluate it on"),
+        (pixels, {}, "on must be set for a model without a run"),
         (7, {"on": FACES}, "a model must be a module or a function"),
         (
             lambda images: images,
@@ -146,11 +146,11 @@ def test_tensors_and_data_sets() -> None:
         ),
         (lambda images: images.mean(), {"on": FACES}, "with one embedding per image"),
         (lambda images: [1], {"on": FACES}, "with one embedding per image"),
-        (pixels, {"on": FACES, "protocols": ["clients"]}, "'clients' goes with the run's own data"),
+        (pixels, {"on": FACES, "protocols": ["clients"]}, "'clients' needs the run's own data"),
         (pixels, {"on": FACES, "protocols": ["megaface"]}, "needs a MegaFace folder"),
-        (pixels, {"on": FACES, "protocols": ["verify"]}, "there is no protocol 'verify'"),
-        (pixels, {"on": FACES, "protocols": ["classification"]}, "needs a module whose outputs are logits"),
-        (pixels, {"on": FACES, "detector": "yunet"}, "a detector needs a folder of photographs"),
+        (pixels, {"on": FACES, "protocols": ["verify"]}, "unknown protocol 'verify'"),
+        (pixels, {"on": FACES, "protocols": ["classification"]}, "needs a module that outputs logits"),
+        (pixels, {"on": FACES, "detector": "yunet"}, "a detector needs a folder of photos"),
     ],
 )
 def test_mistakes_are_named(model: Any, options: dict[str, Any], said: str) -> None:
@@ -193,7 +193,7 @@ def test_a_classifier_is_judged_on_another_set_by_the_names_of_its_classes(class
     assert list(report.outcomes) == ["classification"]
     assert report.figures["classification"]["images"] == 18
     assert "the run was trained to classify" in text(console)
-    assert "6 of 24 examples of 'other hospital' are of other classes and left out" in text(console)
+    assert "6 of 24 examples of 'other hospital' belong to other classes and are left out" in text(console)
     named = fedra.evaluate(classifier, on=f"imagefolder:path={other}", console=console)
     assert list(named.outcomes) == ["classification"]
     pair = (torch.zeros(4, 3, 32, 32, dtype=torch.uint8), torch.tensor([0, 1, 2, 0]))
@@ -207,10 +207,8 @@ def test_classes_that_the_run_does_not_know_are_compared_and_that_is_said(classi
     console = shown()
     report = fedra.evaluate(classifier, on=people, console=console)
     assert list(report.outcomes) == ["verification"]
-    assert "judged by verification (pairs of embeddings), since none of the 3 classes" in text(console)
-    with pytest.raises(
-        ConfigError, match="none of the 3 classes of 'people' is among the 3 that the model tells apart"
-    ):
+    assert "evaluated by verification (pairs of embeddings), because none of its 3 classes" in text(console)
+    with pytest.raises(ConfigError, match=r"'people' must have a class of the model .*, got none among its 3 classes"):
         fedra.evaluate(classifier, on=people, protocols=["classification"])
 
 
@@ -278,7 +276,7 @@ def test_images_of_another_size_are_pointed_out_and_crops_are_not(tmp_path: Path
     assert "warning: 8 of 8 images are not 32x32 (most are 48x64) and were cropped to their central square" in text(
         console
     )
-    assert "or give a detector" in text(console)
+    assert "or use a detector" in text(console)
     again = shown()  # from the cache
     fedra.evaluate(pixels, on=photographs, size=(32, 32), console=again)
     assert "8 of 8 images are not 32x32" in text(again)

@@ -20,7 +20,7 @@ from fedra.callbacks.curves import Curves
 from fedra.core.model import Model
 from fedra.errors import ConfigError, FedraError
 from fedra.experiment import export as exporting
-from fedra.experiment.export import Deployed, export
+from fedra.experiment.export import ExportModule, export
 from fedra.models import MODELS, build
 from fedra.storage.trained_model import TrainedModel, embedder_of_run
 
@@ -75,7 +75,7 @@ def test_every_model_gives_the_same_numbers_at_any_batch_size(name: str) -> None
     module = build(name, shape, 4, seed=1, **settings).eval()
     scale = (0.4,) * shape[0] if images else ()
     trained = TrainedModel(module, shape, images, scale, scale, ("a", "b", "c", "d"))
-    graph = exporting._graph(Deployed(trained, True, True).eval(), exporting._raw(trained, 2, 0))
+    graph = exporting._trace(ExportModule(trained, True, True).eval(), exporting._random_inputs(trained, 2, 0))
     told: list[int] = []
     differences = list(exporting._differences(graph, trained, Model(module), True, told.append))
     assert len(differences) == 4  # embeddings and logits at two sizes
@@ -148,7 +148,7 @@ def test_the_card_names_no_folder_of_the_machine(folder: Path, tmp_path: Path) -
 def test_a_graph_that_differs_is_not_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     true = TrainedModel.transform.fget  # type: ignore[attr-defined]
     monkeypatch.setattr(TrainedModel, "transform", property(lambda self: fedra.data.Transform(None, None)))
-    with pytest.raises(FedraError, match=r"differs from PyTorch by .*, more than 0\.0001, so nothing was written"):
+    with pytest.raises(FedraError, match=r"must be within 0\.0001 of PyTorch, got .*nothing was written"):
         export(folder, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(TrainedModel, "transform", property(true))
@@ -164,9 +164,9 @@ def test_the_file_is_sound_and_the_same_every_time(folder: Path, tmp_path: Path)
 def test_the_command_exports(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, told, _ = tiny.call(capsys, "export", folder, tmp_path / "net.onnx", "--raw")
     assert code == 0
-    assert "embeddings of 8 numbers, at most " in told.replace("\n", " ")
+    assert "8-dimensional embeddings, within " in told.replace("\n", " ")
     assert (tmp_path / "net.md").exists()
-    assert "is there already: choose another name, or replace it with --force" in tiny.mistake(
+    assert "already exists: choose another name, or overwrite it with --force" in tiny.mistake(
         capsys, "export", folder, tmp_path / "net.onnx"
     )
     assert tiny.call(capsys, "export", folder, tmp_path / "net.onnx", "--force")[0] == 0
@@ -175,7 +175,7 @@ def test_the_command_exports(folder: Path, tmp_path: Path, capsys: pytest.Captur
 def test_mistakes_are_told(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "end its name with .onnx" in tiny.mistake(capsys, "export", folder, tmp_path / "net.pt")
+    assert "must end in .onnx" in tiny.mistake(capsys, "export", folder, tmp_path / "net.pt")
     assert "must contain a run" in tiny.mistake(capsys, "export", tmp_path, tmp_path / "net.onnx")
     (folder / "eval-own.json").write_text("{}")
     try:
@@ -185,7 +185,9 @@ def test_mistakes_are_told(
         (folder / "eval-own.json").unlink()
     assert not list(tmp_path.iterdir())
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ConfigError, match=r"export needs onnx: pip install 'fedra\[onnx\]'"):
+    with pytest.raises(
+        ConfigError, match=r"export needs the package onnx, which is not installed: pip install 'fedra\[onnx\]'"
+    ):
         export(folder, tmp_path / "net.onnx")
 
 
@@ -193,9 +195,9 @@ def test_mistakes_are_told(
 def test_models_without_an_answer_of_their_own_are_refused(tmp_path: Path) -> None:
     data = {**DATA, "shape": [3, 16, 16]}
     fedra.run(tiny.table(data=data, model={"name": "resnet18", "width": 8}, rounds=1), out=tmp_path / "batch")
-    with pytest.raises(ConfigError, match="normalizes by the batch's own statistics"):
+    with pytest.raises(ConfigError, match="must normalize each example independently"):
         export(tmp_path / "batch", tmp_path / "net.onnx")
     private = {"name": "fedavg", "plus": [{"name": "sharing", "private": ["head."]}]}
     fedra.run(tiny.table(rounds=1, algorithm=private), out=tmp_path / "private")
-    with pytest.raises(ConfigError, match="stay with its clients, so that there are no logits"):
+    with pytest.raises(ConfigError, match="--head needs a shared head"):
         export(tmp_path / "private", tmp_path / "net.onnx", head=True)

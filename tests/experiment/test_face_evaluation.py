@@ -183,7 +183,7 @@ def test_a_folder_of_crops_and_a_weight_file(crops: Path, tmp_path: Path, capsys
     assert record["protocols"]["verification"]["figures"]["pairs"] == 40
     assert "classification" not in record["protocols"]
     told = tiny.mistake(capsys, "eval", tmp_path / "net.safetensors", *words[2:])
-    assert "a weight file has no test data of its own" in told
+    assert "on must be set for a weight file, which has no test data of its own" in told
 
 
 def test_sets_are_found_by_name_with_their_fields_and_at_the_size_of_the_model(crops: Path) -> None:
@@ -209,9 +209,9 @@ def test_the_strangers_of_a_set_keep_their_pairs() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--protocol", "identificaton"], "there is no protocol 'identificaton': did you mean 'identification'?"),
+        (["--protocol", "identificaton"], "unknown protocol 'identificaton': did you mean 'identification'?"),
         (["--flip", "both"], "flip must be a known mode, got 'both'"),
-        (["--on", "somewhere", "--protocol", "clients"], "the protocol 'clients' goes with the run's own data"),
+        (["--on", "somewhere", "--protocol", "clients"], "the protocol 'clients' needs the run's own data"),
     ],
 )
 def test_mistakes_of_the_command(
@@ -224,8 +224,10 @@ def test_mistakes_of_data(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "'nowhere' is neither a data set nor" in tiny.mistake(capsys, "eval", folder, "--on", "nowhere", code=1)
     assert "must contain a run" in tiny.mistake(capsys, "eval", tmp_path)
     file = folder / "model.safetensors"
-    assert "is a file: name its network" in tiny.mistake(capsys, "eval", file, "--on", "synthetic-faces")
-    assert "does not hold images" in tiny.mistake(capsys, "eval", folder, "--on", "synthetic:shape=[6]", code=1)
+    assert "network (--network) must be set for the weight file" in tiny.mistake(
+        capsys, "eval", file, "--on", "synthetic-faces"
+    )
+    assert "must contain images" in tiny.mistake(capsys, "eval", folder, "--on", "synthetic:shape=[6]", code=1)
     assert check_protocols(["open-set", "verification"]) == ("verification", "open-set")
 
 
@@ -235,7 +237,7 @@ def test_people_with_several_clients_have_no_clients_of_their_own(tmp_path: Path
         data=FACES, model=MODEL, local=LOCAL, partition={"name": "iid", "clients": 2}, rounds=1
     )
     fedra.run(config, out=tmp_path / "run")
-    with pytest.raises(ConfigError, match="lies with the clients 0 and 1"):
+    with pytest.raises(ConfigError, match="at clients 0 and 1"):
         evaluate_run_test(tmp_path / "run", ("training-gallery",))
 
 

@@ -27,7 +27,7 @@ from fedra.errors import RunError
 from fedra.experiment import plan
 from fedra.experiment import rounds as training
 from fedra.experiment.build import build
-from fedra.experiment.cohort import Expected, FaultRule, refusals
+from fedra.experiment.cohort import Expected, FaultRule, rejection_reasons
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
 from fedra.storage.checkpoint import load_model
@@ -168,7 +168,7 @@ def test_refusals(change: dict[str, Any], told: str | None) -> None:
         figures={"train_loss": 1.0},
     )
     expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
-    assert refusals(Uploads.of(replace(good, **change)), expected) == [told]
+    assert rejection_reasons(Uploads.of(replace(good, **change)), expected) == [told]
 
 
 def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -261,11 +261,11 @@ def test_a_run_that_never_reaches_its_quorum_stops(tmp_path: Path) -> None:
     with pytest.raises(RunError) as caught:
         fedra.run(tiny.table(faults={"dropout": 1.0, "retries": 2}), out=tmp_path)
     told = str(caught.value)
-    assert told.startswith("round 1 did not reach its quorum of 50% in 3 tries (12 clients lost, client ")
+    assert told.startswith("round 1 did not reach its quorum of 50% in 3 attempts (12 clients lost, client ")
     assert "dropped out" in told
     assert json.loads((tmp_path / "summary.json").read_text())["status"] == "failed"
 
 
 def test_retries_zero_stop_at_once() -> None:
-    with pytest.raises(RunError, match="in 1 tries"):
+    with pytest.raises(RunError, match="in 1 attempts"):
         fedra.run(tiny.table(faults={"dropout": 1.0, "retries": 0}))

@@ -16,7 +16,7 @@ from fedra.core.batches import AsIs
 from fedra.data.dataset import Dataset, Pairs, Split
 from fedra.errors import ConfigError, RunFailed
 from fedra.experiment.build import build
-from fedra.experiment.evaluators.evaluator import VerificationJudge, choose_protocol
+from fedra.experiment.evaluators.evaluator import VerificationEvaluator, choose_protocol
 from fedra.faces.metrics import verify
 from fedra.storage.trained_model import embedder_of_run
 
@@ -96,19 +96,19 @@ def test_auto_verifies_where_all_pairs_are_strangers(targets: list[int], paired:
 
 def test_the_judge_looks_at_the_images_of_pairs_alone() -> None:
     dataset = vectors([2, 3] * 15, some_pairs(30))
-    one = VerificationJudge(dataset, AsIs())
+    one = VerificationEvaluator(dataset, AsIs())
     assert len(one._images) == 30
     features = dataset.test.inputs.clone()
     features[::2] = features[torch.arange(30).roll(1)[::2]]  # now every genuine pair, and it alone, is equal
     assert one.figures(features) == {"accuracy": 1.0, "loss": None, "auroc": 1.0}
     fewer = replace(some_pairs(30), first=torch.zeros(30, dtype=torch.int64), second=torch.ones(30, dtype=torch.int64))
-    assert len(VerificationJudge(replace(dataset, pairs=fewer), AsIs())._images) == 2
+    assert len(VerificationEvaluator(replace(dataset, pairs=fewer), AsIs())._images) == 2
 
 
 def test_a_broken_model_ends_the_run_with_a_sentence() -> None:
-    judge = VerificationJudge(vectors([2, 3] * 15, some_pairs(30)), AsIs())
+    evaluator = VerificationEvaluator(vectors([2, 3] * 15, some_pairs(30)), AsIs())
     with pytest.raises(RunFailed, match=r"cannot be verified: the first embeddings: row 0 holds NaN"):
-        judge.figures(torch.full((30, 4), torch.nan))
+        evaluator.figures(torch.full((30, 4), torch.nan))
 
 
 def test_images_without_features_are_unlike_all_others_and_counted() -> None:
@@ -116,18 +116,20 @@ def test_images_without_features_are_unlike_all_others_and_counted() -> None:
     features = dataset.test.inputs.clone()
     features[::2] = features[torch.arange(30).roll(1)[::2]]
     features[4] = 0
-    found = VerificationJudge(dataset, AsIs()).figures(features)
+    found = VerificationEvaluator(dataset, AsIs()).figures(features)
     assert found["zero_embeddings"] == 1
     assert 0.9 < found["accuracy"] < 1  # its genuine pair is lost
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ConfigError, match=r"'verification' needs pairs, and the data set 'synthetic' has none"):
+    with pytest.raises(ConfigError, match=r"'verification' needs pairs, got none in the data set 'synthetic'"):
         fedra.run(tiny.table(evaluation={"protocol": "verification"}))
     strangers = {**FACES, "test_fraction": 0.0}
-    with pytest.raises(ConfigError, match=r"'classification' needs test images of the classes that are trained"):
+    with pytest.raises(ConfigError, match=r"'classification' needs test images of the training classes"):
         fedra.run(config(data=strangers, evaluation={"protocol": "classification"}))
-    with pytest.raises(ConfigError, match=r"diagnostics\.classes counts right answers, and the run verifies pairs"):
+    with pytest.raises(
+        ConfigError, match=r"diagnostics\.classes needs evaluation\.protocol = 'classification', got 'verification'"
+    ):
         fedra.run(config(diagnostics={"classes": True}))
-    with pytest.raises(ConfigError, match=r"the part 'fine-tune' is tested on images of the classes"):
+    with pytest.raises(ConfigError, match=r"the part 'fine-tune' needs test images of the training classes"):
         fedra.run(config(data=strangers, algorithm={"name": "fedbabu"}))

@@ -137,7 +137,7 @@ def test_an_interruption_anywhere_keeps_the_round(
     from fedra.storage.state import State
 
     places: list[tuple[Any, str]] = [
-        (training, "refusals"), (State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
+        (training, "rejection_reasons"), (State, "advance"), (RunFolder, "append"), (Checkpoint, "save"),
     ]  # fmt: skip
     owner, name = places[step]
     real, calls = getattr(owner, name), 0

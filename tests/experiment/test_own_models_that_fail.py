@@ -129,7 +129,7 @@ def test_nothing_to_fine_tune_is_told_before_the_rounds() -> None:
         part = {"name": "fine-tune", "epochs": 1, "scope": scope}
         return tiny.table(rounds=1, model={"name": "logistic"}, algorithm={"name": "fedavg", "plus": [part]})
 
-    with pytest.raises(ConfigError, match="clients cannot train by the part 'fine-tune': at least one parameter"):
+    with pytest.raises(ConfigError, match="clients must be able to train with the part 'fine-tune': every parameter"):
         build(read(table("body")))
     assert fedra.run(table("head")).summary["personalized_accuracy"] > 0  # a head is all there is
 
@@ -206,7 +206,7 @@ def test_the_global_model_is_written_before_the_last_test(tmp_path: Path, monkey
     def fails(*_: object) -> None:
         raise RunFailed("the last test failed")
 
-    monkeypatch.setattr(execution, "last_test", fails)
+    monkeypatch.setattr(execution, "run_final_tests", fails)
     with pytest.raises(RunFailed):
         run.run(tiny.table(rounds=1), out=tmp_path / "run")
     assert (tmp_path / "run" / "model.safetensors").exists()

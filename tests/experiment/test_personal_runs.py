@@ -91,7 +91,7 @@ def test_a_data_set_without_tests_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(own, "build", untested)
     summary, told = run(algorithm=TUNED)
     assert "personalized_accuracy" not in summary
-    assert "clients' own models are not tested: the data set has no test examples" in told
+    assert "personal models are not tested, because the data set has no test examples" in told
 
 
 def test_compare_shows_own_models_where_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

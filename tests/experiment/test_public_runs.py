@@ -53,11 +53,17 @@ def test_the_public_part_is_written_out_and_optional() -> None:
     ("sections", "sentence"),
     [
         ({"algorithm": {"name": "fedgc"}}, "public data must be used by the algorithm"),
-        ({"public": {**PUBLIC, "shape": [7]}}, r"public examples are torch.float32 of shape \(7,\)"),
+        (
+            {"public": {**PUBLIC, "shape": [7]}},
+            r"public examples must be torch.float32 of shape .*, got torch.float32 of shape \(7,\)",
+        ),
         ({"public": {**PUBLIC, "size": 3}}, "the dataset 'synthetic' has no field 'size'"),
         ({"public": {"name": "synthetc"}}, "did you mean 'synthetic'"),
         ({"public": {"seed": 3}}, "public.name"),
-        ({"public": {**tiny.TINY["data"]}}, "'class 0' of the clients' data is among the public examples too"),
+        (
+            {"public": {**tiny.TINY["data"]}},
+            "public identities must differ from those of the clients, got 'class 0' in both",
+        ),
         ({"runner": {"name": "stacked"}}, "cannot be stacked: use the runner 'processes' or 'sequential'"),
     ],
 )

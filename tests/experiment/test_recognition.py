@@ -25,7 +25,7 @@ from fedra.core.model import Model, Weights
 from fedra.core.round import init_server
 from fedra.errors import ConfigError, DataError, RunFailed
 from fedra.experiment.build import build
-from fedra.experiment.evaluators.client_evaluator import ClientsJudge
+from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.experiment.result import RunResult
 from fedra.faces.metrics import ClientScores, enrolled_scores
 from fedra.storage.run_folder import RunFolder
@@ -79,10 +79,10 @@ def config(**sections: Any) -> dict[str, Any]:
     )
 
 
-def judge_of(table: dict[str, Any]) -> ClientsJudge:
-    judge = build(read(table)).judge
-    assert isinstance(judge, ClientsJudge)
-    return judge
+def judge_of(table: dict[str, Any]) -> ClientEvaluator:
+    evaluator = build(read(table)).evaluator
+    assert isinstance(evaluator, ClientEvaluator)
+    return evaluator
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -108,32 +108,32 @@ def test_a_run_gives_three_models_figures_a_table_and_a_picture(finished: RunRes
 
 def test_enrolled_images_and_probes_are_never_trained_on() -> None:
     built = build(read(config()))
-    assert isinstance(built.judge, ClientsJudge)
+    assert isinstance(built.evaluator, ClientEvaluator)
     trained = {image.numpy().tobytes() for image in built.dataset.train.inputs}
-    shown = torch.unique(torch.cat([device.rows for device in built.judge.devices]))
+    shown = torch.unique(torch.cat([device.rows for device in built.evaluator.devices]))
     held_out = {image.numpy().tobytes() for image in built.dataset.known_test.inputs[shown]}
     assert len(held_out) == 20
     assert not trained & held_out
 
 
 def test_the_global_figures_are_those_of_the_runs_embedder(finished: RunResult) -> None:
-    known, judge = build(read(config())).dataset.known_test, judge_of(config())
+    known, evaluator = build(read(config())).dataset.known_test, judge_of(config())
     features = embedder_of_run(folder_of(finished))(known.inputs)
     scores = {
         d.client: enrolled_scores(features[d.enrolled], features[d.probes], features[d.impostors])
-        for d in judge.devices
+        for d in evaluator.devices
     }
     assert finished.summary["global_auroc"] == pytest.approx(ClientScores.of(scores).pooled().auroc(), abs=1e-6)
 
 
 def test_a_client_scores_by_the_model_it_trained_last(finished: RunResult) -> None:
     built = build(read(config()))
-    assert isinstance(built.judge, ClientsJudge)
+    assert isinstance(built.evaluator, ClientEvaluator)
     known, table = built.dataset.known_test, {line["client"]: line for line in lines(folder_of(finished))}
     server = init_server(built.job.algorithm, built.job.initial())
     state = RunFolder(folder_of(finished)).checkpoint.load(server)
     took_part = 0
-    for device in built.judge.devices:
+    for device in built.evaluator.devices:
         last = state.memory.get(device.client).get("keep-last")
         weights = state.server.weights if last is None else Weights(last["params"], last.get("buffers", {}))
         took_part += last is not None
@@ -159,7 +159,7 @@ def test_other_weights_than_the_run_began_with_are_refused(finished: RunResult, 
     build(recorded)
     tensors = safetensors.torch.load_file(weights)
     safetensors.torch.save_file({name: value + 1 for name, value in tensors.items()}, weights)
-    with pytest.raises(ConfigError, match=r"weights.safetensors' are not those that the run began with"):
+    with pytest.raises(ConfigError, match=r"weights.safetensors' must be those that the run started with"):
         build(recorded)
     with pytest.raises(DataError, match=r"must hold a model.safetensors.*pass the folder of a finished run"):
         mark_weights(read(config(model={**MODEL, "weights": str(tmp_path)})))
@@ -189,8 +189,8 @@ def test_baselines_in_the_same_protocol(algorithm: dict[str, Any]) -> None:
 
 
 def test_settings_bound_the_test() -> None:
-    judge = judge_of(config(evaluation={"protocol": "clients", "tested": 3, "impostors": 2, "enroll": 1}))
-    assert [(len(d.enrolled), len(d.probes), len(d.impostors)) for d in judge.devices] == [(1, 3, 2)] * 3
+    evaluator = judge_of(config(evaluation={"protocol": "clients", "tested": 3, "impostors": 2, "enroll": 1}))
+    assert [(len(d.enrolled), len(d.probes), len(d.impostors)) for d in evaluator.devices] == [(1, 3, 2)] * 3
     everybody = read(config(evaluation={"protocol": "clients", "tested": 0, "impostors": 0}))
     again = read(tomllib.loads(write(everybody))).evaluation
     for found in (everybody.evaluation, again):
@@ -198,12 +198,12 @@ def test_settings_bound_the_test() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ConfigError, match=r"'clients' needs held-out images of the people that are trained"):
+    with pytest.raises(ConfigError, match=r"'clients' needs test images of the training identities"):
         fedra.run(config(data={**FACES, "test_fraction": 0.0, "test_identities": 3}))
     with pytest.raises(DataError, match=r"0 clients have two held-out images of a person"):
         fedra.run(config(data={**FACES, "images": 4, "test_fraction": 0.2}))
     with pytest.raises(ConfigError, match=r"evaluation\.tested"):
         fedra.run(config(evaluation={"protocol": "clients", "tested": 1}))
-    judge = judge_of(config())
+    evaluator = judge_of(config())
     with pytest.raises(RunFailed, match=r"client 0 cannot be tested: .* holds NaN"):
-        judge._search(judge.devices[0], torch.full((len(judge.devices[0].rows), 4), torch.nan))
+        evaluator._search(evaluator.devices[0], torch.full((len(evaluator.devices[0].rows), 4), torch.nan))

@@ -169,16 +169,16 @@ INPUTS, TARGETS = GOOD[0]
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"clients": []}, "clients must hold at least one client, got none"),
+        ({"clients": []}, "clients must contain at least one client, got none"),
         (
             {"clients": [GOOD[0], (INPUTS, TARGETS + 1)]},
-            "labels must be 0 to 2, the classes of the model's head, and client 1 has",
+            "labels must be between 0 and 2 \\(the classes of the model's head\\), got .* in client 1",
         ),
         (
             {"clients": [GOOD[0], (INPUTS, TARGETS - 3)]},
-            "labels must be 0 to 2, the classes of the model's head, and client 1 has",
+            "labels must be between 0 and 2 \\(the classes of the model's head\\), got .* in client 1",
         ),
-        ({"test": (INPUTS, TARGETS + 1)}, "labels must be 0 to 2, .* and the test set has 3"),
+        ({"test": (INPUTS, TARGETS + 1)}, "labels must be between 0 and 2 .*, got 3 in the test set"),
         (
             {"clients": [GOOD[0], (INPUTS[:0], TARGETS[:0])]},
             "client 1 must have as many inputs as targets, and at least one, got 0 and 0",
@@ -196,7 +196,10 @@ INPUTS, TARGETS = GOOD[0]
             "client 0 must have a vector of class numbers .* got torch.float64",
         ),
         ({"clients": [(INPUTS, F.one_hot(TARGETS))]}, "client 0 must have a vector of class numbers"),
-        ({"clients": [(INPUTS[:, :2], TARGETS)]}, r"cannot read client 0's inputs, torch.float64 of shape \(2,\) each"),
+        (
+            {"clients": [(INPUTS[:, :2], TARGETS)]},
+            r"must accept the inputs of client 0, torch.float64 of shape \(2,\) each",
+        ),
         ({"model": Softmax()}, "must end with a layer that has weights, .*named_head"),
         ({"clients": [iter(GOOD)]}, "client 0 must be a pair .*, a map-style Dataset or a DataLoader"),
         ({"optimizer": "lbfgs"}, "local.optimizer must be 'sgd' or 'adam', got 'lbfgs'"),

@@ -117,8 +117,8 @@ def test_a_sweep_of_two_keys_is_tabulated() -> None:
 def test_one_key_and_no_key(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown, _ = call(capsys, "sweep", "c.toml", "local.epochs=1,2,3", "--out", "one")
     assert code == 0
-    assert "3 runs, 0 of them finished before" in shown
-    assert "tables and pictures in one" in shown
+    assert "3 runs, 0 already finished" in shown
+    assert "tables and plots in one" in shown
     assert len(Path("one/table.md").read_text().splitlines()) == 5
     ElementTree.parse("one/sweep.svg")
     assert call(capsys, "sweep", "c.toml", "--seeds", "2", "--out", "none")[0] == 0
@@ -204,9 +204,9 @@ def test_failed_runs_have_their_row_in_a_comparison(capsys: pytest.CaptureFixtur
         ("data.name=synthetic,syntetic", "there is no dataset 'syntetic'"),
         ("partition.clients=2,-1", "partition.clients must be at least 1, got -1"),
         ("runner.name=sequential,stackd", "there is no runner 'stackd'"),
-        ("local.lr=0.1,0.1", "2 points of the grid would share the folder 'momentum-0.1_lr-0.1_seed-0'"),
+        ("local.lr=0.1,0.1", "must have different folders, got 2 for 'momentum-0.1_lr-0.1_seed-0'"),
         ("seed=1,2", "a sweep cannot vary 'seed'"),
-        ("local.lr", "is not of the form key=a,b,c"),
+        ("local.lr", "must have the form key=a,b,c"),
     ],
 )
 def test_a_mistake_is_found_before_any_run_starts(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
@@ -216,7 +216,9 @@ def test_a_mistake_is_found_before_any_run_starts(capsys: pytest.CaptureFixture[
 
 def test_a_folder_of_another_sweep_is_not_mixed_in() -> None:
     sweep("c.toml", ["local.lr=0.1,0.2"], 1, Path("out"), silent())
-    with pytest.raises(ConfigError, match="was made with another configuration: choose another folder with --out"):
+    with pytest.raises(
+        ConfigError, match="must have the same configuration, got another one: choose another folder with --out"
+    ):
         sweep("c.toml", ["local.lr=0.1,0.2", "rounds=2"], 1, Path("out"), silent())
     more = sweep("c.toml", ["local.lr=0.1,0.3", "runner={name='sequential', threads=2}"], 1, Path("out"), silent())
     assert len(more) == 2  # where it runs does not matter

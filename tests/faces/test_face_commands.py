@@ -43,14 +43,14 @@ def test_the_whole_road(capsys: pytest.CaptureFixture[str], photographs: Path, r
 
     align = ("align", photographs, crops, "--points", photographs / "points.json", "--size", "32")
     assert faces(*align) == f"12 faces aligned; crops in {crops}\n"
-    assert "12 were there already" in faces(*align)
+    assert "12 already done" in faces(*align)
 
     told = faces("verify", first, second, *by)
-    assert "each photograph was aligned to 32x32 by acquainted" in told
-    assert "no threshold is kept with the model, so nothing is decided" in told
+    assert "each photo was aligned to 32x32 by acquainted" in told
+    assert "no decision, because the model has no threshold" in told
     told = faces("calibrate", *by, "--on", photographs, "--far", "0.2")
-    assert "of 54 pairs of different people pass" in told
-    assert "the rate comes from 4 people" in told
+    assert "of 54 pairs of different people" in told
+    assert "the rate was measured on 4 people" in told
     assert (run / "threshold.json").exists()
     assert "the same person" in faces("verify", first, first, *by)
     shown = json.loads(faces("verify", first, second, *by, "--json"))
@@ -60,16 +60,16 @@ def test_the_whole_road(capsys: pytest.CaptureFixture[str], photographs: Path, r
     assert "taken as an aligned crop" in told
 
     told = faces("enroll", gallery, photographs, *by)
-    assert told == "4 people enrolled from 12 photographs, each aligned to 32x32 by acquainted\n"
+    assert told == "4 people enrolled from 12 photos, each aligned to 32x32 by acquainted\n"
     told = faces("enroll", gallery, first, "--name", "Ada")
-    assert "1 person enrolled (1 of them by a single photograph) from 1 photograph," in told
+    assert "1 person enrolled (1 from a single photo) from 1 photo," in told
     told = faces("identify", first, "--gallery", gallery, "--top", "2").splitlines()
     assert told[0].startswith(f"{first}, ")
     assert told[0].endswith("detection score 0.90")
     assert told[1].split() == ["1", "1.0000", "Ada"]
     assert told[2].split()[0] == "2"
     assert told[3].endswith(f"on {photographs}): Ada")
-    assert told[4] == "each photograph was aligned to 32x32 by acquainted"
+    assert told[4] == "each photo was aligned to 32x32 by acquainted"
     assert "with 5 people enrolled, an unknown person is falsely accepted with a probability of about " in told[5]
     assert not any("up to" in line for line in told)
     shown = json.loads(faces("identify", first, "--gallery", gallery, "--json"))
@@ -78,7 +78,7 @@ def test_the_whole_road(capsys: pytest.CaptureFixture[str], photographs: Path, r
     assert [len(face["matches"]), shown["enrolled"], face["accepted"], face["name"]] == [5, 5, True, "Ada"]
     assert face["false_accept"]["value"] > 0.2
     assert "Ada" in faces("gallery", "list", gallery)
-    assert "'Ada' is removed; 4 people are enrolled" in faces("gallery", "remove", gallery, "Ada")
+    assert "removed 'Ada'; 4 people still enrolled" in faces("gallery", "remove", gallery, "Ada")
     assert "Ada" not in faces("gallery", "list", gallery)
 
     moved = tmp_path / "elsewhere"
@@ -124,7 +124,9 @@ def test_mistakes_are_one_sentence(
     def wrong(*words: str | Path, code: int = 2) -> str:
         return mistake(capsys, "faces", *words, code=code)
 
-    assert "either a --detector" in wrong("align", photographs, tmp_path / "c")
+    assert "exactly one of --detector and --points must be given, got neither" in wrong(
+        "align", photographs, tmp_path / "c"
+    )
     align = ("align", photographs, tmp_path / "c", "--detector", "x")
     assert "cannot be written as 'bmp'" in wrong(*align, "--format", "bmp")
     assert "overlaps" in wrong("align", photographs, photographs, "--detector", "x")
@@ -138,7 +140,9 @@ def test_mistakes_are_one_sentence(
     call(capsys, "faces", *enroll, photograph, "--name", "Ada", "--model", run, "--detector", "x")
     before = gallery.read_bytes()
     assert "'Ada' is enrolled already" in wrong(*enroll, photograph, "--name", "Ada")
-    assert "exclude each other" in wrong(*enroll, photograph, "--name", "Ada", "--add", "--replace")
+    assert "at most one of --add and --replace may be given" in wrong(
+        *enroll, photograph, "--name", "Ada", "--add", "--replace"
+    )
     assert "is not enrolled: did you mean 'Ada'" in wrong("gallery", "remove", gallery, "Adaa")
     assert "there is no gallery" in wrong("identify", photograph, "--gallery", tmp_path / "no", code=1)
     assert "broken.jpg' cannot be read" in wrong("identify", tmp_path / "broken.jpg", "--gallery", gallery, code=1)
@@ -158,7 +162,7 @@ def test_who_is_enrolled_already_is_left_with_a_sentence(
     call(capsys, *words)
     code, shown, told = call(capsys, *words)
     assert (code, shown.split()[0]) == (0, "0")
-    assert "enrolled already, and left as they are (--add or --replace changes them): person_00000, " in told
+    assert "already enrolled and left unchanged (use --add or --replace to change them): person_00000, " in told
 
 
 def test_a_removal_says_what_else_holds_the_person(
@@ -167,7 +171,7 @@ def test_a_removal_says_what_else_holds_the_person(
     call(capsys, "faces", "enroll", tmp_path / "g", photographs, "--model", run, "--detector", "x")
     shutil.copy(tmp_path / "g", tmp_path / "g.bak")
     _, shown, told = call(capsys, "faces", "gallery", "remove", tmp_path / "g", "person_00001")
-    assert shown == "'person_00001' is removed; 3 people are enrolled\n"
+    assert shown == "removed 'person_00001'; 3 people still enrolled\n"
     assert told == f"'{tmp_path / 'g.bak'}' still holds 'person_00001'\n"
 
 

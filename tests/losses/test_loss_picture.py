@@ -26,7 +26,7 @@ def test_every_loss_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="end its name with"):
+    with pytest.raises(ConfigError, match="must end in"):
         draw(["arcface"], tmp_path / "curves.doc")
     with pytest.raises(ConfigError, match="there is no loss 'arkface'"):
         draw(["arkface"], tmp_path / "curves.png")

@@ -127,7 +127,7 @@ def test_nothing_may_stand_inside_it(algorithm: Callable[[], Algorithm], sentenc
 
 
 def test_there_is_at_least_one_pass() -> None:
-    with pytest.raises(ConfigError, match="the part 'accumulate' cannot use passes = 0"):
+    with pytest.raises(ConfigError, match="the field 'passes' of the part 'accumulate' must be at least 1, got 0"):
         Accumulate(0)
 
 

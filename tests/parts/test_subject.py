@@ -143,5 +143,5 @@ def test_the_frozen_and_the_received_features_get_no_gradient_through_labels() -
 
 @pytest.mark.parametrize("settings", [{"ratio": 0.5}, {"emphasis": 1.5}, {"aggregation": "max"}, {"temperature": 0.0}])
 def test_nonsense_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"the part 'intra-subject' cannot use {next(iter(settings))}"):
+    with pytest.raises(ConfigError, match=f"the field '{next(iter(settings))}' of the part 'intra-subject' must be"):
         IntraSubject(**settings)

@@ -96,13 +96,13 @@ def test_the_doctor_verifies_a_run(capsys: pytest.CaptureFixture[str], tmp_path:
     held = _half(tmp_path)
     code, shown, _ = call(capsys, "doctor", tmp_path)
     assert code == 0
-    assert f"all is whole in the checkpoint of '{tmp_path}' after round 2" in shown
+    assert f"all files are intact in the checkpoint of '{tmp_path}' after round 2" in shown
     assert f"{len(held)} clients" in shown
     _harm(held[0], "flip")
     held[1].unlink()
     code, shown, told = call(capsys, "doctor", tmp_path)
     assert code == 1
-    assert told.startswith("fedra: 2 damaged in the checkpoint of")
+    assert told.startswith("fedra: all files must be intact in the checkpoint of")
     assert told.count("\n") == 1
     assert f"client {int(held[0].name[:7])}: the file '{held[0]}' is damaged (its checksum differs)" in shown
     assert f"client {int(held[1].name[:7])}: the file '{held[1]}' cannot be read" in shown

@@ -1,4 +1,4 @@
-"""`python -m fedra.cli`, where the command `fedra` is not on the path."""
+"""`python -m fedra.cli`, for when the `fedra` command is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that hand a model on: export."""
+"""The command that exports a model: export."""
 
 from __future__ import annotations
 
@@ -7,30 +7,40 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import USE, Trust, app, tell
+from fedra.cli.app import USE, Trust, app, examples, print_line
 
 
-@app.command(rich_help_panel=USE, epilog="Example: `fedra export runs/faces faces.onnx --license 'CC BY-NC 4.0'`")
+@app.command(
+    rich_help_panel=USE,
+    epilog=examples("fedra export runs/faces faces.onnx --license 'CC BY-NC 4.0'"),
+)
 def export(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.", metavar="RUN")],
-    file: Annotated[Path, typer.Argument(help="File to write; its model card goes beside it.", metavar="MODEL.onnx")],
-    head: Annotated[bool, typer.Option("--head", help="Also give the logits of the training classes.")] = False,
-    normalize: Annotated[bool, typer.Option("--normalize/--raw", help="Embeddings of unit length, or as they are.")] = (
-        True
-    ),
-    license: Annotated[str | None, typer.Option(help="License of the weights, for the card.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    file: Annotated[
+        Path, typer.Argument(help="ONNX file to write; the model card is written next to it.", metavar="MODEL.onnx")
+    ],
+    head: Annotated[bool, typer.Option("--head", help="Also output the logits of the training classes.")] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize/--raw", help="Scale embeddings to unit length, or leave them as they are.")
+    ] = True,
+    license: Annotated[
+        str | None,
+        typer.Option(help="License of the weights, for the model card.", metavar="TEXT", show_default="not stated"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Write a run's embedder as ONNX, with a model card."""
+    """Export the embedding network of a run to ONNX, with a model card."""
     from rich.console import Console
 
-    from fedra.experiment.export import export as write
+    from fedra.experiment.export import export as export_run
 
-    aside = Console(stderr=True)
-    done = write(run, file, head=head, normalize=normalize, license=license, force=force, trust=trust, console=aside)
-    tell(
+    progress = Console(stderr=True)
+    exported = export_run(
+        run, file, head=head, normalize=normalize, license=license, force=force, trust=trust, console=progress
+    )
+    print_line(
         Console(),
-        f"{done.file}: embeddings of {done.embedding} numbers, at most {done.difference:.1g} from PyTorch; "
-        f"card in {done.card}",
+        f"{exported.file}: {exported.embedding}-dimensional embeddings, within {exported.difference:.1g} of PyTorch; "
+        f"model card in {exported.card}",
     )

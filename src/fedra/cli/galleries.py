@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import tell
+from fedra.cli.app import CommandGroup, examples, print_line
 from fedra.cli.faces import (
-    UNDECIDED,
-    DetectorOption,
+    DETECTOR_HELP,
+    NO_THRESHOLD,
     Device,
     FileInput,
     Json,
     Network,
-    described,
+    decision_record,
+    face_record,
     faces_app,
-    judgment,
+    format_threshold,
     print_json,
-    shown_face,
-    tell_all,
+    print_lines,
     without_warnings,
 )
 
@@ -30,26 +30,50 @@ if TYPE_CHECKING:
     from fedra.faces.recognition.answers import IdentificationResult, PhotoIdentification
     from fedra.faces.recognition.gallery import Gallery
 
+GalleryDetector = Annotated[
+    str | None,
+    typer.Option(
+        "--detector",
+        help=DETECTOR_HELP,
+        metavar="PATH|yunet",
+        show_default="the gallery's; if it has none, photos must be aligned crops",
+    ),
+]
 
-@faces_app.command(epilog="Examples: `fedra faces enroll people.gallery photos --model runs/faces` · "
-                   "`fedra faces enroll people.gallery me.jpg --name Ada`")  # fmt: skip
+
+@faces_app.command(
+    epilog=examples(
+        "fedra faces enroll staff.gallery photos --model runs/faces",
+        "fedra faces enroll staff.gallery me.jpg --name Ada",
+    )
+)
 def enroll(
-    gallery: Annotated[Path, typer.Argument(help="File of templates; made if needed.", metavar="GALLERY")],
+    gallery: Annotated[Path, typer.Argument(help="Gallery file; created if it does not exist.", metavar="GALLERY")],
     photographs: Annotated[
-        Path, typer.Argument(help="A folder with a folder for each person; with --name, of one.", metavar="PHOTOS")
+        Path,
+        typer.Argument(
+            help="Folder with one folder of photos per person; with --name, a photo or folder of that person.",
+            metavar="PHOTOS",
+        ),
     ],
     model: Annotated[
-        Path | None, typer.Option(help="Folder of a finished run, or a weight file.", show_default="the gallery's")
+        Path | None,
+        typer.Option(
+            help="Folder of a finished run, or a weight file.", metavar="RUN|FILE", show_default="the gallery's"
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Whose photograph or photographs they are.")] = None,
-    add: Annotated[bool, typer.Option("--add", help="Add photographs to people who are enrolled.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace people who are enrolled.")] = False,
-    detector: DetectorOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the one person to enroll.", metavar="NAME", show_default="the folders' names"),
+    ] = None,
+    add: Annotated[bool, typer.Option("--add", help="Add photos to people who are already enrolled.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace people who are already enrolled.")] = False,
+    detector: GalleryDetector = None,
     network: Network = None,
     input: FileInput = None,
     device: Device = "cpu",
 ) -> None:
-    """Put people into a gallery, which holds templates and never photographs."""
+    """Enroll people in a gallery, which stores embeddings and no photos."""
     from rich.console import Console
 
     from fedra.errors import ConfigError
@@ -57,70 +81,84 @@ def enroll(
     from fedra.faces.recognition.gallery_file import Existing
 
     if add and replace:
-        raise ConfigError("--add and --replace exclude each other: give one of them")
+        raise ConfigError("at most one of --add and --replace may be given, got both")
     existing: Existing = "add" if add else "replace" if replace else "refuse"
     people = Gallery.open(gallery, model=model, detector=detector, network=network, input=input, device=device)
-    aside = Console(stderr=True)
+    notes = Console(stderr=True)
     with without_warnings():
         if name is None:
-            found = people.enroll_folder(photographs, existing=existing, console=aside)
+            found = people.enroll_folder(photographs, existing=existing, console=notes)
         else:
-            found = people.enroll(name, photographs, existing=existing, console=aside)
-    tell_all(aside, (*found.problems, *found.notes))
+            found = people.enroll(name, photographs, existing=existing, console=notes)
+    print_lines(notes, (*found.problems, *found.notes))
     if found.existing:
         names = ", ".join(found.existing)
-        tell(aside, f"enrolled already, and left as they are (--add or --replace changes them): {names}")
+        print_line(notes, f"already enrolled and left unchanged (use --add or --replace to change them): {names}")
     single = sum(count == 1 for count in found.people.values())
-    alone = f" ({single} of them by a single photograph)" if single else ""
+    from_one = f" ({single} from a single photo)" if single else ""
     total = sum(found.people.values())
-    who, of_what = _counted(len(found.people), "person", "people"), _counted(total, "photograph", "photographs")
-    tell(Console(), f"{who} enrolled{alone} from {of_what}, each {people.recognizer.manner}")
+    enrolled, photos = _count(len(found.people), "person", "people"), _count(total, "photo", "photos")
+    print_line(Console(), f"{enrolled} enrolled{from_one} from {photos}, each {people.recognizer.manner}")
 
 
-@faces_app.command(epilog="Examples: `fedra faces identify who.jpg --gallery people.gallery` · "
-                   "`fedra faces identify group.jpg --all --gallery people.gallery`")  # fmt: skip
+@faces_app.command(
+    epilog=examples(
+        "fedra faces identify door.jpg --gallery staff.gallery",
+        "fedra faces identify group.jpg --all --gallery staff.gallery",
+    )
+)
 def identify(
-    photographs: Annotated[list[Path], typer.Argument(help="Photographs, or folders of them.", metavar="PHOTO...")],
-    gallery: Annotated[Path, typer.Option(help="File of templates.", metavar="GALLERY")],
-    all_faces: Annotated[bool, typer.Option("--all", help="Name all faces of a photograph, not the main one.")] = False,
-    top: Annotated[int, typer.Option(help="How many people to show.", min=1)] = 5,
-    model: Annotated[Path | None, typer.Option(help="Where the model is now.", show_default="the gallery's")] = None,
-    detector: DetectorOption = None,
+    photographs: Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.", metavar="PHOTO...")],
+    gallery: Annotated[Path, typer.Option(help="Gallery file.", metavar="FILE")],
+    all_faces: Annotated[
+        bool, typer.Option("--all", help="Identify every face in a photo, not only the main one.")
+    ] = False,
+    top: Annotated[int, typer.Option(help="Number of most similar people to show.", min=1, metavar="N")] = 5,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the gallery's model is now, if it was moved.",
+            metavar="RUN|FILE",
+            show_default="the path in the gallery",
+        ),
+    ] = None,
+    detector: GalleryDetector = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Who of the enrolled people is it?"""
+    """Identify the enrolled person in a photo."""
     from rich.console import Console
 
     from fedra.faces.recognition.gallery import Gallery
 
     people = Gallery.open(gallery, model=model, detector=detector, device=device, create=False)
     answers = []
-    aside, console = Console(stderr=True), Console()
+    notes, console = Console(stderr=True), Console()
     for answer in people.identify_each(photographs, top, all_faces=all_faces):
         answers.append(answer)
         if not as_json:
-            _tell_answer(console, aside, answer)
+            _print_answer(console, notes, answer)
     if as_json:
-        shown = [_shown_answer(answer) for answer in answers]
-        print_json(photos=shown, enrolled=len(people), done=people.recognizer.manner)
+        photos = [_answer_record(answer) for answer in answers]
+        print_json(photos=photos, enrolled=len(people), done=people.recognizer.manner)
     elif faces := [face for answer in answers for face in answer.faces]:
-        tell(console, f"each photograph was {people.recognizer.manner}")
-        _tell_certainty(console, faces[0], people)
+        print_line(console, f"each photo was {people.recognizer.manner}")
+        _print_error_rate(console, faces[0], people)
     if any(answer.problem for answer in answers):
         raise typer.Exit(1)
 
 
-gallery_app = typer.Typer(
-    no_args_is_help=True, help="Look at a gallery, or remove people.", rich_markup_mode="markdown"
+gallery_app = CommandGroup(
+    help="List the people of a gallery, or remove one.",
+    epilog=examples("fedra faces gallery list staff.gallery", "fedra faces gallery remove staff.gallery Ada"),
 )
 faces_app.add_typer(gallery_app, name="gallery")
-GalleryFile = Annotated[Path, typer.Argument(help="File of templates.", metavar="GALLERY")]
+GalleryFile = Annotated[Path, typer.Argument(help="Gallery file.", metavar="GALLERY")]
 
 
-@gallery_app.command("list", epilog="Example: `fedra faces gallery list people.gallery`")
+@gallery_app.command("list", epilog=examples("fedra faces gallery list staff.gallery"))
 def list_(gallery: GalleryFile) -> None:
-    """Who is enrolled, and with how many photographs."""
+    """List the enrolled people and their numbers of photos."""
     from rich.console import Console
 
     from fedra.faces.recognition.gallery_file import GalleryContent
@@ -128,67 +166,69 @@ def list_(gallery: GalleryFile) -> None:
     people = GalleryContent.read(gallery)
     console = Console()
     for name, count in people.counts.items():
-        tell(console, f"{count:6}  {name}")
+        print_line(console, f"{count:6}  {name}")
     model = people.about.model.path if people.about.model else "from Python"
     detector = people.about.detector or people.about.detector_fingerprint or "none"
-    tell(console, f"{_counted(len(people), 'person', 'people')}; model {model}, detector {detector}")
+    print_line(console, f"{_count(len(people), 'person', 'people')}; model {model}, detector {detector}")
 
 
-@gallery_app.command(epilog="Example: `fedra faces gallery remove people.gallery Ada`")
+@gallery_app.command(epilog=examples("fedra faces gallery remove staff.gallery Ada"))
 def remove(
     gallery: GalleryFile, name: Annotated[str, typer.Argument(help="Name of the person to remove.", metavar="NAME")]
 ) -> None:
-    """Remove a person, and say which other files are known to hold them still."""
+    """Remove a person from a gallery, and name other known files that still contain them."""
     from rich.console import Console
 
     from fedra.faces.recognition.gallery_changes import remove_person
 
     found = remove_person(gallery, name)
-    tell_all(Console(stderr=True), found.elsewhere)
-    tell(Console(), f"'{name}' is removed; {_counted(found.left, 'person is', 'people are')} enrolled")
+    print_lines(Console(stderr=True), found.elsewhere)
+    print_line(Console(), f"removed '{name}'; {_count(found.left, 'person', 'people')} still enrolled")
 
 
-def _tell_answer(console: Console, aside: Console, answer: PhotoIdentification) -> None:
+def _print_answer(console: Console, notes: Console, answer: PhotoIdentification) -> None:
     if answer.problem is not None:
-        tell(aside, f"fedra: {answer.problem}")
+        print_line(notes, f"fedra: {answer.problem}")
     elif not answer.faces:
-        tell(aside, f"no face was found in '{answer.photo}'")
+        print_line(notes, f"no face was found in '{answer.photo}'")
     for number, found in enumerate(answer.faces, 1):
-        tell_all(aside, found.notes)
+        print_lines(notes, found.notes)
         which = f", face {number} of {len(answer.faces)}" if len(answer.faces) > 1 else ""
         left, top = (round(float(side)) for side in found.face.box[:2])
         width, height = found.face.size
         where = f", {width}x{height} pixels at {left}, {top}" if found.face.score is not None else ""
-        sure = f", detection score {found.face.score:.2f}" if found.face.score is not None else ""
-        tell(console, f"{answer.photo}{which}{where}{sure}")
+        detected = f", detection score {found.face.score:.2f}" if found.face.score is not None else ""
+        print_line(console, f"{answer.photo}{which}{where}{detected}")
         for rank, match in enumerate(found.matches, 1):
-            tell(console, f"{rank:3}  {match.score:7.4f}  {match.name}")
+            print_line(console, f"{rank:3}  {match.score:7.4f}  {match.name}")
         if found.decision is not None:
-            tell(console, f"{described(found.decision, found.threshold)}: {found.name or 'no match'}")
+            print_line(console, f"{format_threshold(found.decision, found.threshold)}: {found.name or 'no match'}")
 
 
-def _tell_certainty(console: Console, found: IdentificationResult, people: Gallery) -> None:
+def _print_error_rate(console: Console, found: IdentificationResult, people: Gallery) -> None:
     if found.decision is None:
-        tell(console, UNDECIDED)
+        print_line(console, NO_THRESHOLD)
         return
-    number = f"with {_counted(len(people), 'person', 'people')} enrolled"
+    number = f"with {_count(len(people), 'person', 'people')} enrolled"
     if found.false_accept is None:
-        tell(console, f"{number}, too few errors were measured to say how often an unknown person is falsely accepted")
+        rate = "calibration saw too few errors to estimate how often an unknown person is falsely accepted"
+        print_line(console, f"{number}, {rate}")
     else:
-        tell(console, f"{number}, an unknown person is falsely accepted with a probability of {found.false_accept}")
+        rate = f"an unknown person is falsely accepted with a probability of {found.false_accept}"
+        print_line(console, f"{number}, {rate}")
 
 
-def _shown_answer(answer: PhotoIdentification) -> dict[str, object]:
+def _answer_record(answer: PhotoIdentification) -> dict[str, object]:
     return {
         "photo": str(answer.photo),
         "problem": answer.problem,
         "faces": [
             {
                 "name": found.name,
-                **judgment(found.decision, found.threshold, found.accepted),
+                **decision_record(found.decision, found.threshold, found.accepted),
                 "false_accept": found.false_accept and vars(found.false_accept),
                 "matches": [{"name": match.name, "score": match.score} for match in found.matches],
-                **shown_face(found.face),
+                **face_record(found.face),
                 "notes": found.notes,
             }
             for found in answer.faces
@@ -196,5 +236,5 @@ def _shown_answer(answer: PhotoIdentification) -> dict[str, object]:
     }
 
 
-def _counted(number: int, one: str, more: str) -> str:
+def _count(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"

@@ -9,37 +9,52 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import TRAIN, ConfigArgument, Grid, OptionalConfig, Overrides, app, tell
+from fedra.cli.app import TRAIN, ConfigArgument, Grid, OptionalConfig, Overrides, app, examples, print_line
 from fedra.errors import SOME_RUNS_FAILED
 
 if TYPE_CHECKING:
     from fedra.reports.sweep_table import Cell, Point
 
 
-@app.command(rich_help_panel=TRAIN,
-             epilog="Examples: `fedra run c.toml --out runs/a` · `fedra run c.toml rounds=5 algorithm.mu=0.1` · "
-             "`fedra run --resume runs/a`")  # fmt: skip
+@app.command(
+    rich_help_panel=TRAIN,
+    epilog=examples(
+        "fedra run config.toml --out runs/a",
+        "fedra run config.toml rounds=5 algorithm.mu=0.1",
+        "fedra run --resume runs/a",
+    ),
+)
 def run(
     config: OptionalConfig = None,
     overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run's record.", show_default="runs/CONFIG")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run that is in the folder.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder of the run.", metavar="DIR", show_default="runs/CONFIG")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Continue the interrupted run in this folder.", metavar="DIR", show_default="start a new run"
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run in the output folder.")] = False,
 ) -> None:
-    """Train one configuration and keep its record in a folder."""
+    """Train one configuration and save the results in a folder."""
     from rich.console import Console
 
     from fedra.errors import ConfigError
 
     if (config is None) == (resume is None):
-        raise ConfigError("give either a CONFIG to run or --resume DIR to continue a run")
+        given = "both" if config is not None else "neither"
+        raise ConfigError(f"exactly one of CONFIG and --resume DIR must be given, got {given}")
     from fedra.config import reading as configuration
     from fedra.experiment import run as experiment
 
     console = Console()
     if resume is not None:
         if overrides:
-            raise ConfigError("--resume takes no overrides: a run goes on as it was begun")
+            raise ConfigError(
+                f"--resume takes no overrides, got '{overrides[0]}': a run continues with its own settings"
+            )
         result = experiment.resume(resume, console=console)
     else:
         assert config is not None
@@ -49,68 +64,88 @@ def run(
     final = result.summary["final_accuracy"]
     kind = "verification accuracy" if result.summary["protocol"] == "verification" else "accuracy"
     whose = "the global model's " if "personalized_accuracy" in result.summary else ""
-    told = "" if final is None else f"{whose}{kind} {final:.2%} after "
+    outcome = "" if final is None else f"{whose}{kind} {final:.2%} after "
     if "collapsed" in result.summary:
-        told = f"no accuracy ({result.summary['collapsed']}) after "
-    tell(console, f"{told}{result.summary['rounds']} rounds; everything is in {result.folder}")
+        outcome = f"no accuracy ({result.summary['collapsed']}) after "
+    print_line(console, f"{outcome}{result.summary['rounds']} rounds; everything is in {result.folder}")
 
 
 @app.command(
     rich_help_panel=TRAIN,
-    epilog="Example: `fedra sweep c.toml algorithm.name=fedavg,fedprox local.lr=0.1,0.01 --seeds 3 --out sweep`",
+    epilog=examples(
+        "fedra sweep config.toml algorithm.name=fedavg,fedprox --seeds 3",
+        "fedra sweep config.toml local.lr=0.1,0.01 rounds=5 --out runs/lr",
+    ),
 )
 def sweep(
     config: ConfigArgument,
     grid: Grid = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for all runs.", show_default="runs/CONFIG-sweep")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder of all runs.", metavar="DIR", show_default="runs/CONFIG-sweep")
+    ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many seeds per point, from the configuration's own on.", min=1)
+        int | None,
+        typer.Option(
+            help="Number of seeds per setting, counted up from the configuration's seed.",
+            min=1,
+            metavar="N",
+            show_default="the configuration's, or 1",
+        ),
     ] = None,
 ) -> None:
-    """Run a grid of settings and seeds, and tabulate mean and deviation.
+    """Train a grid of settings and seeds, and tabulate the mean and standard deviation.
 
-    A run that fails does not stop the others: its row says how ("diverged in round 26") and counts it at chance level.
-    The exit code is then 3, and 0 if no run failed.
+    A run that fails does not stop the others: its row shows why ("diverged in round 26") and counts it at chance level.
+    The exit code is 0 if all runs finished and 3 if any failed.
     """
     from rich.console import Console
 
     from fedra.experiment import sweep as experiment
 
     folder = out or Path("runs") / f"{'stdin' if config == '-' else Path(config).stem}-sweep"
-    _exit_by(experiment.sweep(config, grid or [], seeds, folder, Console()))
+    _exit_if_failed(experiment.sweep(config, grid or [], seeds, folder, Console()))
 
 
-def _exit_by(cells: Iterable[tuple[Point, Cell]]) -> None:
-    """Exit with a code of its own where some runs failed."""
+def _exit_if_failed(cells: Iterable[tuple[Point, Cell]]) -> None:
+    """Exit with code 3 if some runs failed."""
     if any(cell.failed for _, cell in cells):
         raise typer.Exit(SOME_RUNS_FAILED)
 
 
 class DemoPart(StrEnum):
-    """What a demonstration shows."""
+    """The parts of the demo."""
 
     digits = "digits"
     faces = "faces"
     all = "all"
 
 
-@app.command(rich_help_panel=TRAIN, epilog="Examples: `fedra demo` · `fedra demo --part faces` for one part alone")
+@app.command(
+    rich_help_panel=TRAIN,
+    epilog=examples("fedra demo", "fedra demo --part faces", "fedra demo --quick --out runs/quick"),
+)
 def demo(
     part: Annotated[
-        DemoPart, typer.Option(help="digits: methods compared; faces: from photographs to names; or all.")
+        DemoPart,
+        typer.Option(help="Part to run: digits compares methods, faces goes from photos to names, all runs both."),
     ] = DemoPart.all,
-    out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("runs/demo"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run a small version in about 20 seconds, to check the installation.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Output folder.", metavar="DIR")] = Path("runs/demo"),
 ) -> None:
-    """Show it all on data that come along: methods compared, faces named.
+    """Compare five methods on digits and recognize synthetic faces, without any download.
 
-    A method that diverges has its row in the table and does not stop the rest. The exit code is then 3.
+    A method that diverges is shown in its row of the table and does not stop the rest; the exit code is then 3.
     """
     from rich.console import Console
 
-    from fedra import demo as demonstration
+    from fedra import demo as demos
 
     console = Console()
-    cells = [] if part is DemoPart.faces else demonstration.compare_methods(out / "digits", console)
+    compare = demos.compare_methods_quickly if quick else demos.compare_methods
+    recognize = demos.recognize_faces_quickly if quick else demos.recognize_faces
+    cells = [] if part is DemoPart.faces else compare(out / "digits", console)
     if part is not DemoPart.digits:
-        demonstration.recognize_faces(out / "faces", console)
-    _exit_by(cells)
+        recognize(out / "faces", console)
+    _exit_if_failed(cells)

@@ -1,4 +1,4 @@
-"""The folder of a demonstration, which the next one replaces."""
+"""The output folder of a demo, which the next demo replaces."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 from fedra.errors import ConfigError
 
-MARK = ".fedra-demo"
-"""Written first: a folder without it was made by somebody else and is never replaced."""
+MARKER = ".fedra-demo"
+"""Written first; a folder without this file was not made by a demo and is never replaced."""
 
 
-def make_anew(folder: Path) -> None:
-    """Make `folder` empty, in the place of an earlier demonstration's."""
+def create_demo_folder(folder: Path) -> None:
+    """Create an empty `folder`, replacing that of an earlier demo."""
     if folder.exists():
-        if not (folder / MARK).is_file():
+        if not (folder / MARKER).is_file():
             raise ConfigError(
-                f"the folder '{folder}' must be new or made by an earlier demo, and it is neither: "
+                f"the output folder must be new or made by an earlier demo, got '{folder}': "
                 "choose another folder with --out"
             )
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    (folder / MARK).touch()
+    (folder / MARKER).touch()

@@ -1,4 +1,4 @@
-"""Who is at the door: what a gallery answers, and whether that is right."""
+"""What a gallery answers for the people at a door, and whether the answers are correct."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fedra.faces import Gallery
 
 @dataclass(frozen=True)
 class Answer:
-    """What the gallery says of a person at the door.
+    """The gallery's answer for one person at the door.
 
     Attributes:
-        person: Who it is.
-        enrolled: Whether the gallery should know the person.
-        name: The gallery's answer, None for "not enrolled".
+        person: The true name of the person.
+        enrolled: Whether the person is enrolled in the gallery.
+        name: The name in the gallery's answer, or None for no match.
         score: The similarity of the most similar enrolled person.
-        threshold: The similarity from which that person is named.
+        threshold: The similarity from which that person is a match.
     """
 
     person: str
@@ -29,30 +29,30 @@ class Answer:
     threshold: float
 
     @property
-    def right(self) -> bool:
-        """Whether an enrolled person is named and any other is not."""
+    def is_correct(self) -> bool:
+        """Whether an enrolled person is identified, and any other person is rejected."""
         return self.name == (self.person if self.enrolled else None)
 
 
-def ask(gallery: Gallery, photo: Path) -> Answer:
-    """Who the gallery says that a photograph shows; the folder it lies in says who it is."""
+def identify_photo(gallery: Gallery, photo: Path) -> Answer:
+    """Ask the gallery who is in a photo; the name of the photo's folder is the true name."""
     found, person = gallery.identify(photo, top=1), photo.parent.name
-    assert found.threshold is not None  # calibrated a moment ago
+    assert found.threshold is not None  # the demo has just calibrated the model
     return Answer(person, person in gallery, found.name, found.matches[0].score, found.threshold)
 
 
-def door_table(answers: tuple[Answer, ...]) -> Table:
-    """A row for each person at the door."""
+def answer_table(answers: tuple[Answer, ...]) -> Table:
+    """Return a table with one row per person at the door."""
     table = Table(header_style="bold")
-    for heading in ("at the door", "enrolled", "score", "threshold", "answer", ""):
-        table.add_column(heading, justify="right" if heading in ("score", "threshold") else "left")
+    for heading in ("at the door", "enrolled", "similarity", "threshold", "answer", ""):
+        table.add_column(heading, justify="right" if heading in ("similarity", "threshold") else "left")
     for answer in answers:
         table.add_row(
             answer.person,
             "yes" if answer.enrolled else "no",
             f"{answer.score:.2f}",
             f"{answer.threshold:.2f}",
-            f"it is {answer.name}" if answer.name else "not enrolled",
-            "right" if answer.right else "WRONG",
+            answer.name or "no match",
+            "correct" if answer.is_correct else "WRONG",
         )
     return table

@@ -1,4 +1,4 @@
-"""The demonstration on faces: from photographs to names, every step with the command that does the same."""
+"""The faces part of the demo: from photos to names, each step printed as the command that does the same."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rich.text import Text
 from fedra.console import tell
 from fedra.core.random import key
 from fedra.data import Transform
-from fedra.demo.demo_folder import make_anew
-from fedra.demo.door import Answer, ask, door_table
+from fedra.demo.demo_folder import create_demo_folder
+from fedra.demo.door import Answer, answer_table, identify_photo
 from fedra.demo.warm_start import EMBEDDING, NETWORK, SIDE, WEIGHTS
 from fedra.evaluation.results import ProtocolResult
 from fedra.experiment.evaluate_model import evaluate_on
@@ -32,16 +32,16 @@ from fedra.storage.trained_model import FACES, embedder_of_run, embedder_of_weig
 from fedra.writing import write_atomically
 
 CAMERA = {"pose": 0.8, "light": 0.7, "occlusion": 0.6, "noise": 0.3}
-"""How the demo's photographs vary: harder light than the portraits of the warm start, and glasses, hands or scarves in
-front of one face in three, of which the portraits have none."""
-PHOTOGRAPH = PhotographSettings(height=120, width=160)
+"""How the demo's photos vary: the light is harder than in the portraits of the warm start, and glasses, a hand or a
+scarf cover part of one face in three, which the portraits never have."""
+PHOTO_SIZE = PhotographSettings(height=120, width=160)
 FAR = 0.005
 COLUMNS = ("accuracy", "AUROC", "TAR at FAR 0.01")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How many people there are of each kind, how many photographs of them, and how long is trained."""
+    """The numbers of people and photos, and the number of rounds."""
 
     clients: int = 10
     people: int = 400
@@ -56,12 +56,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class FaceDemoResult:
-    """What the demonstration found.
+    """The results of the face demo.
 
     Attributes:
-        before: Accuracy on pairs of unseen people before federated training.
-        after: The same after it.
-        answers: What the gallery says of everybody at the door.
+        before: Verification accuracy on unseen identities before federated training.
+        after: Verification accuracy on unseen identities after federated training.
+        answers: The gallery's answers for the people at the door.
     """
 
     before: float
@@ -72,33 +72,37 @@ class FaceDemoResult:
 def recognize_faces(
     out: Path, console: Console, *, scale: Scale | None = None, seed: int = 0, world: int = 0
 ) -> FaceDemoResult:
-    """Paint people, train on their photographs in a federation, and recognize others at a door.
+    """Draw synthetic people, train on their photos with federated learning, and identify other people at a door.
 
     Args:
-        out: A folder that is new or was made by an earlier demonstration.
-        console: Where tables and progress go.
-        scale: How many people and rounds.
-        seed: Seeds the training.
-        world: Seeds the people and their photographs; those of world 1 are known to the warm start.
+        out: Output folder, which must be new or made by an earlier demo.
+        console: Where tables and progress are printed.
+        scale: The numbers of people, photos and rounds; those of the full demo if None.
+        seed: Seed of the training.
+        world: Seed of the people and their photos; the warm start was trained on people of world 1.
 
     Returns:
-        The accuracies before and after training, and the answers at the door.
+        The accuracies before and after training, and the gallery's answers.
+
+    Example:
+        >>> from rich.console import Console
+        >>> recognize_faces(Path("runs/faces"), Console(), seed=1)  # doctest: +SKIP
     """
-    make_anew(out)
+    create_demo_folder(out)
     demo = FaceDemo(out, console, scale or Scale(), seed, world)
-    with threads(1):  # the parts that take long have a process or a thread for each core
-        demo.photograph()
+    with threads(1):  # the slow steps already use one process or thread per core
+        demo.make_photos()
         demo.train()
         before, after = demo.evaluate()
         answers = demo.identify()
         demo.export()
-    demo.say_what_next()
+    demo.print_next_steps()
     return FaceDemoResult(before, after, answers)
 
 
 @dataclass(frozen=True)
 class FaceDemo:
-    """The steps, each of which finds in `folder` what the steps before it left."""
+    """The steps of the demo; each one reads from `folder` what earlier steps wrote."""
 
     folder: Path
     console: Console
@@ -108,35 +112,35 @@ class FaceDemo:
 
     @property
     def model(self) -> Path:
-        """The run's folder."""
+        """The folder of the training run."""
         return self.folder / "run"
 
     @property
     def unseen(self) -> Path:
-        """Crops of people whom training does not see."""
+        """The crops of the unseen identities."""
         return self.folder / "crops" / "unseen"
 
-    def title(self, text: str) -> None:
+    def _print_title(self, text: str) -> None:
         self.console.print()
         self.console.rule(text, align="left")
 
-    def show(self, *words: str | Path | float) -> None:
-        """Print the command that does what comes next."""
+    def _print_command(self, *words: str | Path | float) -> None:
+        """Print the command that does the next step."""
         line = shlex.join(["fedra", *map(str, words)])
         self.console.print(Text(f"$ {line}", style="bold"), soft_wrap=True)
 
-    def photograph(self) -> None:
+    def make_photos(self) -> None:
         scale = self.scale
-        self.title("Photographs of people who do not exist, and the aligned crops of their faces")
+        self._print_title("Photos of synthetic people, and aligned crops of their faces")
         first_unseen = scale.people
         first_enrolled = scale.people + scale.unseen
-        self._crops("clients", scale.people, scale.images, clients=scale.clients)
-        self._crops("unseen", scale.unseen, scale.unseen_images, first_person=first_unseen)
-        self._crops("staff", scale.enrolled, scale.enrolled_images, first_person=first_enrolled)
+        self._make_crops("clients", scale.people, scale.images, clients=scale.clients)
+        self._make_crops("unseen", scale.unseen, scale.unseen_images, first_person=first_unseen)
+        self._make_crops("staff", scale.enrolled, scale.enrolled_images, first_person=first_enrolled)
         at_door = scale.enrolled + scale.unknown
-        self._crops("door", at_door, 1, first_person=first_enrolled, first_image=scale.enrolled_images)
+        self._make_crops("door", at_door, 1, first_person=first_enrolled, first_image=scale.enrolled_images)
 
-    def _crops(
+    def _make_crops(
         self, name: str, people: int, images: int, *, clients: int = 0, first_person: int = 0, first_image: int = 0
     ) -> None:
         photos, crops = self.folder / "photos" / name, self.folder / "crops" / name
@@ -148,8 +152,10 @@ class FaceDemo:
         }
         more = [word for option, value in given.items() if value for word in (option, value)]
         camera = [word for knob, strength in CAMERA.items() for word in ("--strength", f"{knob}={strength:g}")]
-        size = f"{PHOTOGRAPH.height}x{PHOTOGRAPH.width}"
-        self.show("faces", "paint", photos, "--people", people, "--images", images, "--size", size, *more, *camera)
+        size = f"{PHOTO_SIZE.height}x{PHOTO_SIZE.width}"
+        self._print_command(
+            "faces", "paint", photos, "--people", people, "--images", images, "--size", size, *more, *camera
+        )
         write_photographs(
             photos,
             SyntheticFaces(self.world, knobs=CAMERA),
@@ -158,13 +164,13 @@ class FaceDemo:
             first_identity=first_person,
             first_image=first_image,
             clients=clients,
-            settings=PHOTOGRAPH,
+            settings=PHOTO_SIZE,
         )
-        self.show("faces", "align", photos, crops, "--points", photos / "points.json", "--size", SIDE)
+        self._print_command("faces", "align", photos, crops, "--points", photos / "points.json", "--size", SIDE)
         align_folder(photos, crops, KnownPoints(photos / "points.json"), size=SIDE, console=self.console)
 
     def configuration(self) -> dict[str, Any]:
-        """The federation: a client for each folder of crops, which stay there."""
+        """The configuration of the training run, with one client per folder of crops."""
         return {
             "seed": self.seed,
             "rounds": self.scale.rounds,
@@ -187,25 +193,25 @@ class FaceDemo:
 
     def train(self) -> None:
         scale = self.scale
-        self.title(
-            f"Federated training by FedGC: {scale.clients} clients with {scale.people // scale.clients} people each"
+        self._print_title(
+            f"Federated training with FedGC: {scale.clients} clients with {scale.people // scale.clients} people each"
         )
         file = self.folder / "faces.toml"
         write_atomically(file, tomli_w.dumps(self.configuration()).encode())
-        self.show("run", file, "--out", self.model)
+        self._print_command("run", file, "--out", self.model)
         run(file, out=self.model, console=self.console)
 
     def evaluate(self) -> tuple[float, float]:
-        """The accuracies on pairs of unseen people before and after training."""
-        self.title("Two photographs of unseen people: one person or two?")
-        self.show("eval", self.model, "--on", self.unseen)
+        """Return the verification accuracies on unseen identities before and after training."""
+        self._print_title("Verification: do two photos of unseen identities show the same person?")
+        self._print_command("eval", self.model, "--on", self.unseen)
         shape = (3, SIDE, SIDE)
         started = embedder_of_weights(WEIGHTS, NETWORK, shape=shape, embedding=EMBEDDING)
         trained = evaluate_on(embedder_of_run(self.model), str(self.unseen), ("verification",))
         write_evaluation(trained, self.model, self.console, model=self.model)
         results = {
-            "the untrained network": self._verified(_untrained(shape)),
-            "the warm start, which knows portraits": self._verified(started),
+            "untrained network": self._verify_unseen(_untrained(shape)),
+            "warm start (portraits only)": self._verify_unseen(started),
             "after federated training": trained.outcomes["verification"],
         }
         table = Table(header_style="bold")
@@ -218,40 +224,42 @@ class FaceDemo:
         _, before, after = (_accuracy(result) for result in results.values())
         return before, after
 
-    def _verified(self, embedder: Embedder) -> ProtocolResult:
+    def _verify_unseen(self, embedder: Embedder) -> ProtocolResult:
         return evaluate_on(embedder, str(self.unseen), ("verification",)).outcomes["verification"]
 
     def identify(self) -> tuple[Answer, ...]:
-        """Enroll the staff, then ask who is at the door."""
+        """Enroll the staff, then identify the people at the door."""
         scale, path = self.scale, self.folder / "staff.gallery"
-        self.title(f"A gallery of {scale.enrolled} people, and {scale.enrolled + scale.unknown} people at the door")
+        self._print_title(
+            f"Identification: {scale.enrolled} people enrolled, {scale.enrolled + scale.unknown} people at the door"
+        )
         recognizer = FaceRecognizer(self.model)
-        self.show("faces", "calibrate", "--model", self.model, "--on", self.unseen, "--far", FAR)
+        self._print_command("faces", "calibrate", "--model", self.model, "--on", self.unseen, "--far", FAR)
         calibrate(recognizer, self.unseen, FAR)
         staff, door = self.folder / "crops" / "staff", self.folder / "crops" / "door"
-        self.show("faces", "enroll", path, staff, "--model", self.model)
+        self._print_command("faces", "enroll", path, staff, "--model", self.model)
         gallery = Gallery.open(path, recognizer)
         gallery.enroll_folder(staff)
-        self.show("faces", "identify", door, "--gallery", path)
-        answers = tuple(ask(gallery, photo) for photo in sorted(door.rglob("*.jpg")))
-        self.console.print(door_table(answers))
-        right = sum(answer.right for answer in answers)
-        tell(self.console, f"{right} of {len(answers)} answers are right; everybody at the door is on a new photograph")
+        self._print_command("faces", "identify", door, "--gallery", path)
+        answers = tuple(identify_photo(gallery, photo) for photo in sorted(door.rglob("*.jpg")))
+        self.console.print(answer_table(answers))
+        correct = sum(answer.is_correct for answer in answers)
+        tell(self.console, f"{correct} of {len(answers)} answers are correct; none of the photos was enrolled")
         return answers
 
     def export(self) -> None:
-        self.title("The network for other programs")
+        self._print_title("Export to ONNX")
         if not can_export():
-            tell(self.console, "the export to ONNX needs more: pip install 'fedra[onnx]'")
+            tell(self.console, "skipped, because the onnx extra is not installed: pip install 'fedra[onnx]'")
             return
-        self.show("export", self.model, self.folder / "face.onnx")
+        self._print_command("export", self.model, self.folder / "face.onnx")
         done = export(self.model, self.folder / "face.onnx", console=self.console)
-        tell(self.console, f"at most {done.difference:.1g} from PyTorch; the model card is {done.card}")
+        tell(self.console, f"outputs within {done.difference:.1g} of PyTorch; model card in {done.card}")
 
-    def say_what_next(self) -> None:
-        folder, files = self.folder, "photos, crops, faces.toml, run with its evaluation, staff.gallery"
+    def print_next_steps(self) -> None:
+        folder, files = self.folder, "photos, crops, faces.toml, run (with its evaluation), staff.gallery"
         tell(self.console, f"\nEverything is in {folder}: {files}{', face.onnx' if can_export() else ''}.")
-        tell(self.console, "Look next at docs/faces.md, which goes the same way with your own photographs, or try:")
+        tell(self.console, "See docs/faces.md for the same steps with your own photos, or try:")
         tell(
             self.console,
             f"  fedra run {folder}/faces.toml algorithm.name=fedpe --out {folder}/fedpe   # another method",
@@ -260,12 +268,12 @@ class FaceDemo:
 
 
 def can_export() -> bool:
-    """Whether the extra onnx is installed."""
+    """Whether the onnx extra is installed."""
     return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
 
 
 def _untrained(shape: tuple[int, int, int]) -> Embedder:
-    """The network as a run of seed 0 without a warm start would begin."""
+    """Return the initial network of a run with seed 0 and no warm start."""
     module = build(NETWORK, shape, 1, seed=key(0, "model"), embedding=EMBEDDING)
     return Embedder(module, Transform(FACES, FACES).prepare, shape)
 

@@ -1,6 +1,6 @@
-"""The network that the face demo starts from: a body that fedra trained on synthetic portraits, without a head.
+"""The network that the face demo starts from: the body of a model trained on synthetic portraits, without its head.
 
-It was made from the repository's root, in about ten minutes of one core, by
+To make it again, in about ten minutes on one core, run in the root of the repository:
 
     fedra run configs/demo/warm-start.toml --out runs/warm-start
     python -m fedra.demo.warm_start runs/warm-start src/fedra/demo/warm-start.safetensors
@@ -22,11 +22,11 @@ EMBEDDING = 128
 SIDE = 48
 
 
-def keep_body(run: Path, file: Path) -> None:
-    """Write the body of a run's network; its head knows nobody whom the demo shows."""
+def save_body(run: Path, file: Path) -> None:
+    """Save the body of a run's network; the head is dropped, because the demo shows other people."""
     body = {name: value for name, value in read_tensors(run / RUN_MODEL).items() if name.startswith("body.")}
     write_atomically(file, safetensors.torch.save(body))
 
 
 if __name__ == "__main__":
-    keep_body(Path(sys.argv[1]), Path(sys.argv[2]))
+    save_body(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,1 +1,1 @@
-"""Configuration, the run, its folder, its checkpoint and its pictures."""
+"""Experiments: build a job from a configuration or objects, run its rounds, evaluate and export the model."""

@@ -1,4 +1,4 @@
-"""From a configuration to the things it names."""
+"""Build jobs from configurations."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
 from fedra.evaluation.personal_models import personal_job, refuse_untestable
 from fedra.experiment.cohort import CohortRule
-from fedra.experiment.evaluators.client_evaluator import ClientsJudge
-from fedra.experiment.evaluators.evaluator import Classification, Judge, VerificationJudge, choose_protocol
+from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
+from fedra.experiment.evaluators.evaluator import Classification, Evaluator, VerificationEvaluator, choose_protocol
 from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
@@ -49,10 +49,10 @@ from fedra.storage.trained_model import describe_input
 
 @dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """What a job is made of, whether a configuration named it or a user gave it as objects.
+    """The objects that a job is assembled from, named by a configuration or given by a user.
 
-    `dataset` has the classes, the test examples and the constants of the inputs; `transform` prepares its test
-    examples. The training examples are the clients'.
+    `dataset` provides the classes, the test examples and the normalization constants; `transform` prepares the test
+    examples. The training examples come from `clients`.
     """
 
     algorithm: Algorithm
@@ -64,34 +64,34 @@ class Ingredients:
     precision: Precision | None
     public: Public | None = None
     unwrap: Callable[[nn.Module], nn.Module] = lambda module: module
-    metrics: MetricChoice = ()  # of the user's own, in addition to those that the configuration names
+    metrics: MetricChoice = ()  # user metrics, in addition to those of the configuration
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A job, the data set behind it, and how its model is tested; `unwrap` gives the user's own module back."""
+    """A job, its data set and its evaluator; `unwrap` returns the user's own module."""
 
     job: Job
     dataset: Dataset
     protocol: sections.Protocol
-    judge: Judge
+    evaluator: Evaluator
     measures: Measures
     unwrap: Callable[[nn.Module], nn.Module]
 
     def module_with(self, weights: Weights) -> nn.Module:
-        """The trained module as its user knows it."""
+        """Return the trained module in its original form."""
         return self.unwrap(self.job.model.module_with(weights))
 
     def about(self, config: Config) -> dict[str, Any]:
-        """What a model's file says of the model: its network, its classes and its inputs."""
+        """Return the metadata of a model file: network, classes and inputs."""
         classes, inputs = list(self.dataset.classes), describe_input(self.dataset)
         return {"model": config.model.model_dump(), "classes": classes, "input": inputs}
 
 
 def build(config: Config, metrics: MetricChoice = ()) -> Built:
-    """The job a configuration describes, tested by its metrics and by `metrics` of the user's own.
+    """Build the job of a configuration, with its metrics and the user's `metrics`.
 
-    Mistakes are found before any data are read where that is possible.
+    Invalid settings are reported before any data are read, where possible.
     """
     algorithm = build_algorithm(config.algorithm)
     check_settings(config, algorithm)
@@ -101,7 +101,7 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
         refuse_without_compiler(device)
     dataset = build_dataset(config)
     transform = transform_for(dataset, config.data.augment)
-    # Before the examples are divided and the network is made.
+    # Report invalid metrics before the slow steps: the partition and the network.
     choose_measures(config.evaluation, choose_protocol(config.evaluation.protocol, dataset), metrics)
     parts = split_dataset(config, dataset)
     return assemble(
@@ -122,10 +122,13 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
 
 
 def check_settings(config: Config, algorithm: Algorithm) -> None:
-    """Refuse settings that do not go together; no data are needed for it."""
+    """Raise on settings that cannot be combined, before any data are read."""
     choose_metrics(config.evaluation.metrics)
     if config.faults.straggler and config.faults.deadline is None:
-        raise ConfigError("faults.straggler only slows clients down: set faults.deadline to say how late is too late")
+        raise ConfigError(
+            f"faults.deadline must be set for stragglers, got faults.straggler = {config.faults.straggler:g} "
+            "alone: set it"
+        )
     local = local_training(config.local, config.rounds)
     _check_last_rate(algorithm, local, config.rounds)
     RUNNERS.settings(config.runner.name, config.runner.settings)
@@ -137,13 +140,13 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
 
 
 def assemble(config: Config, given: Ingredients) -> Built:
-    """The job of these ingredients, and how its model is tested."""
+    """Assemble the job and its evaluator."""
     algorithm, dataset, clients = given.algorithm, given.dataset, given.clients
     protocol = choose_protocol(config.evaluation.protocol, dataset)
     _check_counted(config, algorithm, dataset, protocol)
     measures = choose_measures(config.evaluation, protocol, given.metrics)
     check_classes(measures.metrics, len(dataset.classes))
-    judge = build_judge(config, protocol, dataset, given.transform, clients, measures)
+    evaluator = build_evaluator(config, protocol, dataset, given.transform, clients, measures)
     validation: Examples | None = None
     if config.evaluation.validation:
         clients, held_out = hold_out(clients, config.evaluation.validation, config.partition.seed)
@@ -163,56 +166,60 @@ def assemble(config: Config, given: Ingredients) -> Built:
     )
     job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
     if algorithm.personalize is not None:
-        check_own_models(job, algorithm.personalize, config.rounds, protocol)
-    return Built(job=job, dataset=dataset, protocol=protocol, judge=judge, measures=measures, unwrap=given.unwrap)
+        check_personal_models(job, algorithm.personalize, config.rounds, protocol)
+    return Built(
+        job=job, dataset=dataset, protocol=protocol, evaluator=evaluator, measures=measures, unwrap=given.unwrap
+    )
 
 
-def build_judge(
+def build_evaluator(
     config: Config,
     protocol: sections.Protocol,
     dataset: Dataset,
     transform: InputTransform,
     clients: PooledClients | OwnClients,
     measures: Measures,
-) -> Judge:
-    """The judge of a chosen protocol."""
+) -> Evaluator:
+    """Build the evaluator of a protocol."""
     if protocol == "verification":
-        return VerificationJudge(dataset, transform)
+        return VerificationEvaluator(dataset, transform)
     if protocol == "classification":
         return Classification(measures.single)
     owned = [torch.unique(clients.labels(client)) for client in range(len(clients))]
-    return ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
+    return ClientEvaluator(dataset, transform, owned, config.evaluation, config.partition.seed)
 
 
 def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, protocol: sections.Protocol) -> None:
-    """Figures that count right answers need somebody to count them, and images of the classes to count them on."""
+    """Check that metrics of correct answers have a classifier and test images of its classes."""
     if config.diagnostics.classes and protocol != "classification":
         raise ConfigError(
-            "diagnostics.classes counts right answers, and the run verifies pairs or people: set "
-            "evaluation.protocol = 'classification', or leave it out"
+            f"diagnostics.classes needs evaluation.protocol = 'classification', got '{protocol}': set the protocol, or "
+            "leave the diagnostic out"
         )
     if algorithm.personalize is not None and len(dataset.test) and not len(dataset.known_test):
         raise ConfigError(
-            f"the part '{algorithm.personalize.name}' is tested on images of the classes that are trained, and the "
-            f"data set '{dataset.name}' has none: raise data.test_fraction"
+            f"the part '{algorithm.personalize.name}' needs test images of the training classes, got none in the data "
+            f"set '{dataset.name}': raise data.test_fraction"
         )
 
 
-def check_own_models(
+def check_personal_models(
     job: Job, personalizer: Personalizer, rounds: int, protocol: sections.Protocol = "classification"
 ) -> None:
-    """What would end the run after its last round, told before the first: clients that cannot train or be tested."""
-    if protocol != "clients":  # verification judges the global model alone: clients' own ones still count answers
+    """Check that personal models can be trained and tested, before the first round instead of after the last."""
+    if (
+        protocol != "clients"
+    ):  # verification tests only the global model; personal models are still tested by classification
         refuse_untestable(job)
     if personalizer.stages[-1]:
         try:
             personal_job(job, personalizer, rounds).initial()
         except ConfigError as error:
-            raise ConfigError(f"clients cannot train by the part '{personalizer.name}': {error}") from None
+            raise ConfigError(f"clients must be able to train with the part '{personalizer.name}': {error}") from None
 
 
 def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
-    """The job with every client's classes numbered for itself, where classes belong to clients."""
+    """Number each client's classes locally if the algorithm lets clients own classes."""
     if not job.algorithm.owns_classes:
         return job
     local = LocalLabels.of(clients, job.classes)
@@ -220,25 +227,26 @@ def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
 
 
 def build_public(section: sections.PublicSection, dataset: Dataset, transform: Transform) -> Public:
-    """The public examples, which show nobody of the clients' people."""
+    """Load the public examples, whose identities must differ from those of the clients."""
     public = load(section.name, **section.settings)
     if public.shape != dataset.shape or public.train.inputs.dtype != dataset.train.inputs.dtype:
         raise ConfigError(
-            f"public examples are {public.train.inputs.dtype} of shape {public.shape}, the clients' "
-            f"{dataset.train.inputs.dtype} of shape {dataset.shape}: set public.size, or take another set"
+            f"public examples must be {dataset.train.inputs.dtype} of shape {dataset.shape}, as the clients' are, got "
+            f"{public.train.inputs.dtype} of shape {public.shape}: set public.size, or use another data set"
         )
-    theirs = set(_first_images(public).values())
+    public_images = set(_first_images(public).values())
     for name, image in _first_images(dataset).items():
-        if image in theirs:
+        if image in public_images:
             raise ConfigError(
-                f"'{name}' of the clients' data is among the public examples too: public people must be others, so "
-                "take another set, or another seed"
+                f"public identities must differ from those of the clients, got '{name}' in both: use another data "
+                "set or "
+                "another seed"
             )
     return Public(Examples(public.train.inputs, public.train.targets, transform), len(public.classes))
 
 
 def _first_images(dataset: Dataset) -> dict[str, bytes]:
-    """A digest of every class's first training example."""
+    """Return a digest of the first training example of every class."""
     classes, rows = np.unique(dataset.train.targets.numpy(), return_index=True)
     images = dataset.train.inputs[torch.from_numpy(rows)].contiguous().numpy()
     return {
@@ -248,29 +256,30 @@ def _first_images(dataset: Dataset) -> dict[str, bytes]:
 
 
 def local_training(section: sections.LocalSection, rounds: int) -> LocalTraining:
-    """How a client trains in a run of so many rounds."""
+    """Build the settings of local training for a run of `rounds` rounds."""
     if section.lr_decay != 1 and section.schedule not in ("constant", {"name": "constant"}):
         raise ConfigError(
-            f"local.lr_decay = {section.lr_decay:g} and local.schedule = {section.schedule!r} both say how the rate "
-            "moves: keep one (schedule = { name = 'exponential' } is what lr_decay does)"
+            "only one of local.lr_decay and local.schedule may be set, got "
+            f"lr_decay = {section.lr_decay:g} and schedule = {section.schedule!r}: drop one (lr_decay is the same as "
+            "schedule = { name = 'exponential' })"
         )
     local = LocalTraining(**{**section.model_dump(), "schedule": build_schedule(section.schedule)}, rounds=rounds)
-    local.at(0)  # a warm-up longer than the run is refused before any data are read
+    local.at(0)  # raises on a warm-up longer than the run, before any data are read
     return local
 
 
 def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) -> None:
-    """A personalizer goes on at the last rate, which must not be nothing."""
+    """Check that the last learning rate, which a personalizer continues with, is not 0."""
     personalizer = algorithm.personalize
     if personalizer is not None and personalizer.stages[-1] and personalizer.training(local, rounds).lr == 0:
         raise ConfigError(
-            f"local.schedule ends at the rate 0, at which the part '{personalizer.name}' would change nothing: "
-            "give the schedule a floor, or the part initial_rate = true"
+            f"the last learning rate of local.schedule must not be 0 for the part '{personalizer.name}', got 0: set a "
+            "floor in the schedule, or initial_rate = true in the part"
         )
 
 
 def build_dataset(config: Config) -> Dataset:
-    """The data set, or of its training examples a share of each class: one at least."""
+    """Load the data set, with a share of the training examples of each class (at least one) if one is set."""
     dataset = load(config.data.name, **config.data.settings)
     if config.data.fraction == 1:
         return dataset
@@ -279,20 +288,20 @@ def build_dataset(config: Config) -> Dataset:
     order = order[targets[order].argsort(stable=True)]
     sizes = targets.bincount()
     wanted = (sizes * config.data.fraction).round().clamp(min=1)
-    place = torch.arange(len(targets)) - (sizes.cumsum(0) - sizes)[targets[order]]
-    rows = order[place < wanted[targets[order]]].sort().values
+    index = torch.arange(len(targets)) - (sizes.cumsum(0) - sizes)[targets[order]]
+    rows = order[index < wanted[targets[order]]].sort().values
     groups = None if dataset.groups is None else dataset.groups[rows]
     return replace(dataset, train=Split(dataset.train.inputs[rows], targets[rows]), groups=groups)
 
 
 def alignment_note(dataset: Dataset) -> str | None:
-    """The warning that a set of faces holds images which are no aligned crops of its size, if it does."""
+    """Return the warning about face images that are not aligned crops, if there are any."""
     notes = [note for name, note in dataset.notes.items() if name.startswith(UNALIGNED)]
     return "\n".join(f"warning: {note}" for note in notes) or None
 
 
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:
-    """The rows of each client."""
+    """Return the example indices of each client."""
     section = config.partition
     groups = None if dataset.groups is None else dataset.groups.numpy()
     targets = dataset.train.targets.numpy()
@@ -300,7 +309,7 @@ def split_dataset(config: Config, dataset: Dataset) -> list[Any]:
 
 
 def build_module(config: Config, dataset: Dataset) -> nn.Module:
-    """The network with its initial weights: drawn, or from a file."""
+    """Build the network with its initial weights, random or from a file."""
     section = config.model
     module = build_model(
         section.name,
@@ -313,8 +322,9 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
     if section.weights is not None:
         if section.weights_digest not in (None, digest_of_weights(section.weights)):
             raise ConfigError(
-                f"the weights in '{section.weights}' are not those that the run began with: put the old ones back, or "
-                "begin another run"
+                f"the weights in '{section.weights}' must be those that the run started with, got other weights: "
+                "restore "
+                "the file, or start a new run"
             )
         load_weights(module, section.weights)
     if section.projection is None:
@@ -324,14 +334,14 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
 
 
 def build_runner(config: Config, job: Job) -> Runner:
-    """The runner, ready to train."""
+    """Build the runner of a job."""
     settings = RUNNERS.settings(config.runner.name, config.runner.settings)
     runner: Runner = RUNNERS[config.runner.name](job, **settings)
     return runner
 
 
-def settle_runner(config: Config, job: Job) -> Config:
-    """The configuration with the runner that auto chooses for the job in auto's place."""
+def resolve_runner(config: Config, job: Job) -> Config:
+    """Replace the runner `auto` in the configuration by the one it chooses for the job."""
     personalizer = job.algorithm.personalize
     trains = personalizer is not None and personalizer.stages[-1] > 0
     also = () if personalizer is None or not trains else (personal_job(job, personalizer, config.rounds),)

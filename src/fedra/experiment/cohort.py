@@ -1,4 +1,4 @@
-"""Who takes part in a round, who fails in it, and whose answer is refused."""
+"""The cohort of a round: sampling, simulated faults, and checks of uploads."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fedra.core.view import Local, Server
 
 @dataclass(frozen=True)
 class CohortRule:
-    """A share of the clients, drawn anew each round (and each time a round is repeated)."""
+    """Samples a share of the clients for each round, and for each repetition of a round."""
 
     fraction: float = 1.0
     sampling: Literal["keyed", "legacy"] = "keyed"
 
     def size(self, clients: int) -> int:
-        """How many of so many clients take part; at least one does."""
+        """Return the size of the cohort, at least 1."""
         return max(int(self.fraction * clients + 1e-9), 1)
 
     def sample(self, clients: Clients, seed: int, round: int, attempt: int) -> list[int]:
-        """The round's clients, largest first: the order in which every runner begins them and folds their answers."""
+        """Sample the clients of a round, largest first: every runner starts and combines them in this order."""
         count = len(clients)
         size = self.size(count)
         if self.sampling == "legacy":
@@ -44,9 +44,9 @@ class CohortRule:
 
 @dataclass(frozen=True)
 class FaultRule:
-    """Simulated failures, and how many answers a round needs.
+    """Simulated faults, and the quorum of a round.
 
-    A client's time is its number of local steps over the median client's; a straggler takes `slowdown` times that.
+    A client's time is its number of local steps relative to the median client; a straggler takes `slowdown` times that.
     """
 
     dropout: float = 0.0
@@ -57,7 +57,7 @@ class FaultRule:
     retries: int = 3
 
     def absent(self, cohort: Sequence[int], job: Job, round: int, attempt: int) -> dict[int, str]:
-        """The clients that will not answer in time, each with the reason."""
+        """Return the clients that will not respond in time, with the reason for each."""
         reasons: dict[int, str] = {}
         if not self.dropout and self.deadline is None:
             return reasons
@@ -73,7 +73,7 @@ class FaultRule:
         return reasons
 
     def enough(self, answers: int, sampled: int) -> bool:
-        """Whether the quorum is reached; at least one answer is always needed."""
+        """Return whether the quorum is reached; at least one response is always needed."""
         return answers >= max(self.quorum * sampled, 1)
 
 
@@ -87,7 +87,7 @@ Shapes = dict[str, torch.Size]
 
 @dataclass(frozen=True)
 class Expected:
-    """The names and shapes of an honest upload; extras by their paths, such as 'scaffold|rate'."""
+    """The names and shapes of a valid upload; extras by their paths, such as 'scaffold|rate'."""
 
     delta: Shapes
     buffers: Shapes
@@ -96,7 +96,7 @@ class Expected:
     @classmethod
     @torch.no_grad()
     def of(cls, job: Job, server: Server) -> Expected:
-        """What a client sends in this round: its parts are asked for their extras as if it had not moved."""
+        """Determine what a client sends, by computing the extras of its parts for unchanged weights."""
         program = job.program(0, server.weights, broadcast(job.algorithm, server))
         counts = torch.ones(job.classes, dtype=torch.long, device=job.model.device)
         client = program.client(program.memory({}), job.classes, counts)
@@ -110,7 +110,7 @@ class Expected:
         )
 
     def holding(self, classes: int) -> Expected:
-        """The same of a client that holds so many classes: of parameters that belong to classes it sends its rows."""
+        """Return the shapes for a client with `classes` classes, which sends only the rows of those classes."""
         rows = {
             path: torch.Size((classes, *shape[1:])) if path.startswith(f"{Sharing.name}|") else shape
             for path, shape in self.extras.items()
@@ -118,23 +118,23 @@ class Expected:
         return replace(self, extras=rows)
 
 
-def refusals(uploads: Uploads, expected: Expected) -> list[str | None]:
-    """Why each upload must not be folded in, or None: wrong names, wrong shapes, or not finite."""
-    misfit = (
-        _misfit("parameter", uploads.delta, expected.delta)
-        or _misfit("buffer", uploads.buffers, expected.buffers)
-        or _misfit("extra", tree.flatten(uploads.extras), expected.extras)
+def rejection_reasons(uploads: Uploads, expected: Expected) -> list[str | None]:
+    """Return why each upload must be rejected (wrong names, wrong shapes, not finite), or None."""
+    mismatch = (
+        _find_mismatch("parameter", uploads.delta, expected.delta)
+        or _find_mismatch("buffer", uploads.buffers, expected.buffers)
+        or _find_mismatch("extra", tree.flatten(uploads.extras), expected.extras)
     )
-    if misfit:
-        return [misfit] * len(uploads)
+    if mismatch:
+        return [mismatch] * len(uploads)
     return [
-        None if step is None and finite else _unsound(uploads.figures, place, step)
-        for place, (step, finite) in enumerate(zip(uploads.broken_step, uploads.finite, strict=True))
+        None if step is None and finite else _describe_divergence(uploads.figures, index, step)
+        for index, (step, finite) in enumerate(zip(uploads.broken_step, uploads.finite, strict=True))
     ]
 
 
-def _misfit(kind: str, sent: Params, expected: Shapes) -> str | None:
-    """What is wrong with the names or the shapes of a stack of tensors."""
+def _find_mismatch(kind: str, sent: Params, expected: Shapes) -> str | None:
+    """Describe the first wrong name or shape in a stack of tensors."""
     for name, value in sent.items():
         if name not in expected:
             return f"sent the unknown {kind} '{name}'"
@@ -144,14 +144,14 @@ def _misfit(kind: str, sent: Params, expected: Shapes) -> str | None:
     return f"did not send the {kind} '{min(missing)}'" if missing else None
 
 
-def _blamed(figures: Mapping[str, Sequence[float]], place: int) -> str:
-    """The terms of the objective whose mean loss is not finite, where there are several."""
+def _diverged_terms(figures: Mapping[str, Sequence[float]], index: int) -> str:
+    """Name the objective terms whose mean loss is not finite, if the objective has several."""
     prefix = "train_loss/"
-    terms = [name for name in figures if name.startswith(prefix) and not math.isfinite(figures[name][place])]
+    terms = [name for name in figures if name.startswith(prefix) and not math.isfinite(figures[name][index])]
     return f" in {' and '.join(name.removeprefix(prefix) for name in terms)}" if terms else ""
 
 
-def _unsound(figures: Mapping[str, Sequence[float]], place: int, broken_step: int | None) -> str:
+def _describe_divergence(figures: Mapping[str, Sequence[float]], index: int, broken_step: int | None) -> str:
     if broken_step is None:
         return "its update was not finite"
-    return f"its loss was not finite at local step {broken_step}{_blamed(figures, place)}"
+    return f"its loss was not finite at local step {broken_step}{_diverged_terms(figures, index)}"

@@ -1,4 +1,4 @@
-"""Embeddings of a finished run's model, and the files they are kept in: safetensors or .npz, nothing pickled."""
+"""Compute the embeddings of a finished run, and read and write them as safetensors or .npz without pickle."""
 
 from __future__ import annotations
 
@@ -45,20 +45,33 @@ def embed_run(
     trust: bool = False,
     console: Console | None = None,
 ) -> Embeddings:
-    """The global model's features of a split, from the run's folder: what its body makes of every example.
+    """Embed the examples of a split with the global model of a run.
 
-    Training examples come client by client, not augmented, with the clients' numbers. `normalize` brings features to
-    unit length; `device` takes the place of the configuration's. Functions of the user's own that the run names
-    (`module:function`) are imported only with `trust`.
+    Args:
+        run: Folder of a finished run.
+        split: "test", or "train" for the training examples, client by client and without augmentation.
+        normalize: Whether to scale embeddings to unit length.
+        device: Device to run the model on; that of the run's configuration if None.
+        trust: Whether to import the functions that the run names as `module:function`.
+        console: Where progress is shown.
+
+    Returns:
+        The embeddings with their labels, and with client numbers for "train".
+
+    Example:
+        >>> embed_run("runs/a", split="train").features.shape  # doctest: +SKIP
     """
     if split not in SPLITS:
-        raise ConfigError(f"there is no split '{split}': {nearest(split, SPLITS)}")
+        raise ConfigError(f"split must be 'test' or 'train', got '{split}': {nearest(split, SPLITS)}")
     folder = RunFolder(run)
     config = folder.config()
     trained = folder.path / "model.safetensors"
     if not trained.exists():
-        raise RunError(f"the run in '{folder.path}' has no {trained.name}: continue it with --resume {folder.path}")
-    # What the run started from is not needed, and may be gone.
+        raise RunError(
+            f"the run in '{folder.path}' must be finished, got no {trained.name}: continue it with --resume "
+            f"{folder.path}"
+        )
+    # The initial weights are not needed, and their file may no longer exist.
     section = config.model.model_copy(update={"weights": None})
     with trusting(config, trust, f"the run in '{folder.path}'"):
         built = build(config.model_copy(update={"model": section, "device": device or config.device}))
@@ -79,29 +92,29 @@ def embed_run(
 
 
 def _sources(job: Job, split: str) -> tuple[int, Iterator[tuple[int, Examples]]]:
-    """How many examples there are, and all of them, client by client: one client's are in memory at a time."""
+    """Return the number of examples and an iterator over clients, which loads one client at a time."""
     if split == "train":
         everyone = range(len(job.clients))
         return sum(map(job.clients.size, everyone)), ((client, _labeled(job, client)) for client in everyone)
     if job.test is None or not len(job.test):
-        raise DataError("the run's data set has no test examples: embed the split 'train'")
+        raise DataError("the run's data set must have test examples, got none: embed the split 'train'")
     return len(job.test), iter([(0, job.test)])
 
 
 def _labeled(job: Job, client: int) -> Examples:
-    """A client's examples with the federation's labels: where classes belong to clients, each counts its own."""
+    """Return a client's examples with global labels; clients that own classes number them locally."""
     own = job.clients[client]
     return own if job.owners is None else replace(own, targets=job.owners.holdings[client][own.targets])
 
 
 def check_name(path: Path) -> None:
-    """Refuse a file name whose ending says no format."""
+    """Raise if the file name does not end in a known format."""
     if path.suffix not in FORMATS:
-        raise ConfigError(f"embeddings cannot be kept in '{path}': end its name with {' or '.join(FORMATS)}")
+        raise ConfigError(f"the name of an embedding file must end in {' or '.join(FORMATS)}, got '{path}'")
 
 
 def save_embeddings(embeddings: Embeddings, path: Path | str) -> None:
-    """Write `features`, `labels`, `clients` where known, and the names of the classes."""
+    """Write `features`, `labels`, `clients` if known, and the class names."""
     path = Path(path)
     check_name(path)
     tensors = {"features": embeddings.features, "labels": embeddings.labels}
@@ -121,17 +134,22 @@ def save_embeddings(embeddings: Embeddings, path: Path | str) -> None:
 
 
 def read_embeddings(path: Path | str) -> Embeddings:
-    """Embeddings from a file that holds `features` and `labels`, and perhaps `clients` and class names."""
+    """Read embeddings from a file with `features` and `labels`, and optionally `clients` and class names."""
     path = Path(path)
     check_name(path)
     try:
         tensors, classes = _read_safetensors(path) if path.suffix == ".safetensors" else _read_npz(path)
     except (OSError, ValueError, TypeError, DataError, safetensors.SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise DataError(f"the embeddings in '{path}' cannot be read ({reason}): make them with `fedra embed`") from None
+        raise DataError(
+            f"the embeddings in '{path}' cannot be read ({reason}): write them with `fedra embed`"
+        ) from None
     for name in ("features", "labels"):
         if name not in tensors:
-            raise DataError(f"'{path}' holds no '{name}': give a file that `fedra embed` wrote")
+            raise DataError(
+                f"'{path}' must contain '{name}', got {', '.join(sorted(tensors)) or 'nothing'}: use a file "
+                "written by `fedra embed`"
+            )
     found = Embeddings(tensors["features"], tensors["labels"], tensors.get("clients"), classes)
     found.check(f"'{path}'")
     return found
@@ -159,10 +177,10 @@ def gather_embeddings(
     *,
     trust: bool = False,
 ) -> dict[str, Embeddings]:
-    """The embeddings of runs (their folders) and of files, each under the name a picture gives it."""
+    """Return the embeddings of run folders and of files, by the name that a plot shows."""
     for source in sources:
         if not source.exists():
-            raise ConfigError(f"there is no '{source}': give folders of runs, or files that `fedra embed` wrote")
+            raise ConfigError(f"'{source}' does not exist: give folders of runs, or files written by `fedra embed`")
     runs = iter(titles([RunFolder(source) for source in sources if source.is_dir()]))
     files = [source.name for source in sources if not source.is_dir()]
     found = {}

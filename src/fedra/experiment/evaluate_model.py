@@ -1,4 +1,4 @@
-"""A trained model judged by the field's protocols: on a run's own test data, or on any other set."""
+"""Evaluate a trained model with the field's protocols, on a run's own test data or on other data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedra.evaluation.classifier_metrics import Metric
 from fedra.evaluation.results import RUN_ONLY, ModelEvaluation, Protocol, ProtocolResult
 from fedra.experiment.build import build_dataset, split_dataset
 from fedra.experiment.evaluation_data import On, class_names_of, faces_of, read_faces, read_labeled, title_of
-from fedra.experiment.evaluators.client_evaluator import ClientsJudge
+from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.experiment.evaluators.evaluator import choose_protocol
 from fedra.faces.benchmarks.protocols import (
     FaceSet,
@@ -43,11 +43,11 @@ from fedra.storage.trained_model import TrainedModel, embedder_of_run, trained_b
 
 
 def check_protocols(names: Sequence[str]) -> tuple[Protocol, ...]:
-    """The protocols of those names, each once."""
+    """Return the protocols with these names, without duplicates."""
     known: tuple[Protocol, ...] = get_args(Protocol)
     for name in [names] if isinstance(names, str) else names:
         if name not in known:
-            raise ConfigError(f"there is no protocol '{name}': {nearest(name, known)}")
+            raise ConfigError(f"unknown protocol '{name}': {nearest(name, known)}")
     return tuple(protocol for protocol in known if protocol in names)
 
 
@@ -61,10 +61,10 @@ def evaluate_on(
     detector: Path | str | None = None,
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """An embedder on a set of faces, by verification unless told.
+    """Evaluate an embedder on faces, by verification if no protocol is given.
 
     `on` is a data set with its fields, an InsightFace .bin file, a folder with LFW's pairs.txt, a folder of identity
-    folders (paths are tried from here, then under the data root), a `Dataset`, or a pair (images, labels).
+    folders (a path is looked up in the current folder, then in the data root), a `Dataset`, or a pair (images, labels).
     """
     refuse_run_only(protocols)
     height, width = embedder.shape[1:]
@@ -73,21 +73,26 @@ def evaluate_on(
         on, side, pairs, seed, width=width if height == side else None, detector=detector, console=console
     )
     if faces.note is not None:
-        tell(console, f"warning: {faces.note}" + ("" if detector else ", or give a detector"))
-    outcomes = _judged(faces, _embedded(embedder, faces.images, faces.name, console), protocols, pairs, seed, console)
+        tell(console, f"warning: {faces.note}" + ("" if detector else ", or use a detector"))
+    outcomes = _run_protocols(
+        faces, _embed(embedder, faces.images, faces.name, console), protocols, pairs, seed, console
+    )
     name, source = title_of(on)
     return ModelEvaluation(name, faces.name, outcomes, source)
 
 
 def refuse_run_only(protocols: Sequence[Protocol]) -> None:
-    """Refuse protocols that another set than the run's own, or any set of images, does not allow."""
+    """Raise on protocols that need the run's own data or the lists of MegaFace."""
     for protocol in RUN_ONLY:
         if protocol in protocols:
             raise ConfigError(
-                f"the protocol '{protocol}' goes with the run's own data: leave out the set, or choose another"
+                f"the protocol '{protocol}' needs the run's own data, got another data set: leave `on` out, or "
+                "choose another protocol"
             )
     if "megaface" in protocols:
-        raise ConfigError("the protocol 'megaface' needs a MegaFace folder with its lists: evaluate on one")
+        raise ConfigError(
+            "the protocol 'megaface' needs a MegaFace folder with its lists, got other data: evaluate on one"
+        )
 
 
 def classify_on(
@@ -107,7 +112,7 @@ def classify_on(
 
 
 def trained_for(folder: Path) -> str | None:
-    """By which protocol a run was tested while it trained; None where its folder does not say."""
+    """Return the protocol that a run was tested with during training; None if its folder does not say."""
     run = RunFolder(folder)
     try:
         return str(run.summary().get("protocol"))
@@ -116,7 +121,7 @@ def trained_for(folder: Path) -> str | None:
 
 
 def protocols_for_run(folder: Path, on: On, console: Console | None, trust: bool = False) -> tuple[Protocol, ...]:
-    """What a run is judged by on another set when nobody says: what it was trained for, where the set allows that."""
+    """Choose the default protocol of a run on other data: that of its training, if the data allow it."""
     purpose = trained_for(folder)
     if purpose not in ("classification", None):
         return ("verification",)
@@ -124,12 +129,12 @@ def protocols_for_run(folder: Path, on: On, console: Console | None, trust: bool
     names = class_names_of(on, trained)
     shared = len(set(names) & set(trained.classes))
     if shared or not isinstance(on, str | Path | Dataset):
-        tell(console, "the run was trained to classify, so it is judged by classification")
+        tell(console, "the run was trained to classify, so it is evaluated by classification")
         return ("classification",)
     why = (
-        f"none of the {len(names)} classes is among the run's {len(trained.classes)}" if names else "it has no classes"
+        f"none of its {len(names)} classes is one of the run's {len(trained.classes)}" if names else "it has no classes"
     )
-    tell(console, f"'{title_of(on)[0]}' is judged by verification (pairs of embeddings), since {why}")
+    tell(console, f"'{title_of(on)[0]}' is evaluated by verification (pairs of embeddings), because {why}")
     return ("verification",)
 
 
@@ -145,12 +150,14 @@ def evaluate_run_test(
     trust: bool = False,
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """A run's model on its own test data: verification where the set has pairs, else classification.
+    """Evaluate a run's model on its own test data, by verification if they have pairs and by classification otherwise.
 
-    Functions of the user's own that the run names (`module:function`) are imported only with `trust`.
+    Functions that the run names as `module:function` are imported only with `trust`.
     """
     if "megaface" in protocols:
-        raise ConfigError("the protocol 'megaface' needs a MegaFace folder with its lists: evaluate on one")
+        raise ConfigError(
+            "the protocol 'megaface' needs a MegaFace folder with its lists, got other data: evaluate on one"
+        )
     config = RunFolder(folder).config()
     with trusting(config, trust, f"the run in '{folder}'", ("data", "model")):
         trained = trained_by_run(folder, trust=trust)
@@ -161,75 +168,83 @@ def evaluate_run_test(
         outcomes["classification"] = classification(trained, dataset, metrics, device, console)
     if others := [protocol for protocol in wanted if protocol not in (*RUN_ONLY, "classification")]:
         faces = faces_of(dataset, dataset.name)
-        features = _embedded(
+        features = _embed(
             embedder_of_run(folder, flip=flip, device=device, trust=trust), faces.images, faces.name, console
         )
-        outcomes |= _judged(faces, features, others, pairs, seed, console)
+        outcomes |= _run_protocols(faces, features, others, pairs, seed, console)
     parts = [torch.as_tensor(part) for part in split_dataset(config, dataset)]
     if "clients" in wanted:
         choose_protocol("clients", dataset)
         owned = [torch.unique(dataset.train.targets[rows]) for rows in parts]
         transform = transform_for(dataset, config.data.augment)
-        judge = ClientsJudge(dataset, transform, owned, config.evaluation, config.partition.seed)
-        outcomes["clients"] = by_clients(judge, Model(trained.module, build_device(device)), console)
+        evaluator = ClientEvaluator(dataset, transform, owned, config.evaluation, config.partition.seed)
+        outcomes["clients"] = evaluate_clients(evaluator, Model(trained.module, build_device(device)), console)
     if "training-gallery" in wanted:
         embedder = embedder_of_run(folder, flip=flip, device=device, trust=trust)
-        outcomes["training-gallery"] = by_client(embedder, dataset, parts, console)
+        outcomes["training-gallery"] = evaluate_training_gallery(embedder, dataset, parts, console)
     return ModelEvaluation(TEST, f"{dataset.name} (the run's test data)", outcomes, TEST)
 
 
 def classification(
     trained: TrainedModel, dataset: Dataset, metrics: Sequence[Metric], device: str, console: Console | None
 ) -> ProtocolResult:
-    """Metrics on the test images of the training classes, over all and by class."""
+    """Compute metrics on the test images of the training classes, overall and by class."""
     known = dataset.known_test
     if not len(known):
-        raise DataError(f"the data set '{dataset.name}' has no test images of the training classes: verify instead")
+        raise DataError(
+            f"the data set '{dataset.name}' must have test images of the training classes, got none: use verification"
+        )
     data = LabeledSet(dataset.name, Examples(known.inputs, known.targets, trained.transform))
     chosen = metrics or default_metrics(len(dataset.classes))
     return judge_classifier(trained.module, data, dataset.classes, chosen, build_device(device), console)
 
 
-def by_clients(judge: ClientsJudge, model: Model, console: Console | None = None) -> ProtocolResult:
-    """The test of `evaluation.protocol = "clients"` once more: everybody enrolled by held-out images."""
-    found = judge.shared(model, model.weights())
+def evaluate_clients(evaluator: ClientEvaluator, model: Model, console: Console | None = None) -> ProtocolResult:
+    """Repeat the test of `evaluation.protocol = "clients"`, with people enrolled from held-out images."""
+    found = evaluator.shared(model, model.weights())
     if reason := found.collapse_of_all():
         tell(console, collapse_warning(reason))
-        return collapsed_result("clients", reason, sum(len(device.rows) for device in judge.devices))
-    figures = judge.figures(found)
+        return collapsed_result("clients", reason, sum(len(device.rows) for device in evaluator.devices))
+    figures = evaluator.figures(found)
     table = {
-        "clients": f"{len(judge.devices):,}",
+        "clients": f"{len(evaluator.devices):,}",
         "AUROC": f"{figures['auroc']:.4f}",
         "AUROC, mean of clients": f"{figures['auroc_macro']:.4f} +- {figures['auroc_macro_std']:.4f}",
         "EER": f"{figures['eer']:.2%}",
-        f"TPIR at FPIR {judge.fpir:g}": f"{figures['tpir']:.2%}",
+        f"TPIR at FPIR {evaluator.fpir:g}": f"{figures['tpir']:.2%}",
     }
-    return ProtocolResult({"clients": len(judge.devices), **figures}, table)
+    return ProtocolResult({"clients": len(evaluator.devices), **figures}, table)
 
 
-def by_client(embedder: Embedder, dataset: Dataset, parts: Sequence[Tensor], console: Console | None) -> ProtocolResult:
-    """The federation's own view: every client's people, enrolled by their training images, among all held-out ones."""
+def evaluate_training_gallery(
+    embedder: Embedder, dataset: Dataset, parts: Sequence[Tensor], console: Console | None
+) -> ProtocolResult:
+    """Enroll each client's people from their training images, and test against all held-out images."""
     known = dataset.known_test
     if not len(known):
-        raise DataError(f"the data set '{dataset.name}' holds out no images of the people it trains on")
+        raise DataError(
+            f"the data set '{dataset.name}' must have test images of the training identities, got none: raise "
+            "data.test_fraction"
+        )
     classes = {client: torch.unique(dataset.train.targets[rows]).tolist() for client, rows in enumerate(parts)}
     owner: dict[int, int] = {}
     for client, own in classes.items():
         for number in own:
             if owner.setdefault(number, client) != client:
                 raise ConfigError(
-                    f"'{dataset.classes[number]}' lies with the clients {owner[number]} and {client}: the protocol "
-                    "'training-gallery' needs a partition that keeps people together, such as identity"
+                    f"each person must belong to one client for the protocol 'training-gallery', got "
+                    f"'{dataset.classes[number]}' at clients {owner[number]} and {client}: use a partition such "
+                    "as identity"
                 )
-    features = _embedded(embedder, dataset.train.inputs, "training images", console)
-    probes = _embedded(embedder, known.inputs, "held-out images", console)
+    features = _embed(embedder, dataset.train.inputs, "training images", console)
+    probes = _embed(embedder, known.inputs, "held-out images", console)
     if probes.collapsed is not None:
         return collapsed_result("training-gallery", probes.collapsed, len(known))
     enrolled = features.features, dataset.train.targets
     return client_verification(classes, enrolled, (probes.features, known.targets))
 
 
-def _judged(
+def _run_protocols(
     faces: FaceSet,
     embedded: Directed,
     protocols: Sequence[Protocol],
@@ -251,7 +266,7 @@ def _judged(
             elif protocol == "open-set":
                 found[protocol] = open_identification(faces, features, seed, done)
             else:
-                raise ConfigError(f"the protocol '{protocol}' does not go with '{faces.name}': choose another")
+                raise ConfigError(f"the protocol '{protocol}' cannot be used on '{faces.name}': choose another")
     return found
 
 
@@ -259,7 +274,7 @@ def _pairs(faces: FaceSet, count: int | None, seed: int) -> Pairs:
     return draw_pairs(faces.people, count, seed=seed) if faces.pairs is None else faces.pairs
 
 
-def _embedded(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Directed:
+def _embed(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Directed:
     with steps(console, f"embedding {name}", len(images)) as done:
         ready = images.is_floating_point()
         found = give_directions(embedder.of_prepared(images, done) if ready else embedder(images, done))
@@ -268,6 +283,6 @@ def _embedded(embedder: Embedder, images: Tensor, name: str, console: Console | 
     elif found.zeros:
         tell(
             console,
-            f"the model gives {found.zeros:,} of {len(images):,} images no features: they are unlike all others",
+            f"the embeddings of {found.zeros:,} of {len(images):,} images are zero: they match no other image",
         )
     return found

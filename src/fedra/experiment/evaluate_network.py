@@ -1,4 +1,4 @@
-"""Modules and functions of the user's own, judged as a run's model is; and benchmarks with lists of their own."""
+"""Evaluate a user's module or function like a run's model, and run benchmarks that have their own lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedra.errors import ConfigError
 from fedra.evaluation.classifier_metrics import Metric
 from fedra.evaluation.results import ModelEvaluation, Protocol
 from fedra.experiment.evaluate_model import classify_on, evaluate_on
-from fedra.experiment.evaluation_data import On, place_of_path, tensors_of
+from fedra.experiment.evaluation_data import On, resolve_path, tensors_of
 from fedra.faces.benchmarks.ijb import evaluate_ijb
 from fedra.faces.benchmarks.ijb_folder import is_ijb
 from fedra.faces.benchmarks.megaface import evaluate_megaface, is_feature_folder
@@ -33,13 +33,13 @@ FACE_SIZE = (112, 112)
 
 
 def to_face_input(images: Tensor) -> Tensor:
-    """Bytes to -1..1, as face networks are trained: x / 127.5 - 1."""
+    """Scale bytes to -1..1, as face networks are trained: x / 127.5 - 1."""
     return images.float() / 127.5 - 1
 
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What `fedra.evaluate` was asked for."""
+    """The arguments of `fedra.evaluate`."""
 
     protocols: tuple[Protocol, ...]
     metrics: tuple[Metric, ...]
@@ -56,7 +56,7 @@ class EvaluationOptions:
     trust: bool = False
 
     def compare(self, embedder: Embedder, on: On, protocols: Sequence[Protocol]) -> ModelEvaluation:
-        """The protocols that compare embeddings."""
+        """Run the protocols that compare embeddings."""
         return evaluate_on(
             embedder,
             on,
@@ -69,7 +69,7 @@ class EvaluationOptions:
 
 
 def find_benchmark(on: On) -> Path | None:
-    """The folder of IJB-B, IJB-C or MegaFace, here or under the data root, if it is one."""
+    """Return the folder of IJB-B, IJB-C or MegaFace, relative to here or to the data root, if `on` is one."""
     if not isinstance(on, str | Path):
         return None
     places = (Path(on).expanduser(), data_root() / on)
@@ -79,9 +79,11 @@ def find_benchmark(on: On) -> Path | None:
 def evaluate_benchmark(
     path: Path | None, opened: Callable[[], Embedder], folder: Path, options: EvaluationOptions
 ) -> ModelEvaluation:
-    """A benchmark that says itself where its faces are; `path` may be a folder of features."""
+    """Evaluate on a benchmark that comes with the positions of its faces; `path` may be a folder of features."""
     if options.detector is not None:
-        raise ConfigError(f"'{folder}' says where its faces are: leave the detector out")
+        raise ConfigError(
+            f"a detector must not be given for '{folder}', which has the positions of its faces: leave it out"
+        )
     if is_ijb(folder):
         return evaluate_ijb(opened(), folder, options.protocols, console=options.console)
     features = path if path is not None and is_feature_folder(path) else opened()
@@ -89,17 +91,19 @@ def evaluate_benchmark(
 
 
 def evaluate_network(model: Network | Embedder, on: On, options: EvaluationOptions) -> ModelEvaluation:
-    """A module or function on a set, by verification unless told."""
+    """Evaluate a module or function, by verification if no protocol is given."""
     benchmark = find_benchmark(on)
     if benchmark is not None:
         return evaluate_benchmark(None, partial(_embedder, model, (3, *FACE_SIZE), options), benchmark, options)
-    if isinstance(on, str | Path) and place_of_path(str(on)) is None:
+    if isinstance(on, str | Path) and resolve_path(str(on)) is None:
         name, settings = read_word(str(on))
         on = replace(load(name, **settings), name=str(on))
     if "classification" not in options.protocols:
         return options.compare(_embedder(model, _shape_of(on), options), on, options.protocols)
     if options.protocols != ("classification",):
-        raise ConfigError("a module either classifies or embeds: ask for classification in a call of its own")
+        raise ConfigError(
+            "classification must be the only protocol for a module, got others too: evaluate them in separate calls"
+        )
     return _classify(model, on, options)
 
 
@@ -113,7 +117,7 @@ def _embedder(model: Network | Embedder, shape: tuple[int, ...], options: Evalua
 
 
 def _shape_of(on: On) -> tuple[int, ...]:
-    """What a network reads if nobody says: the images as they are, or crops of 112x112 from files."""
+    """Return the default input shape: that of the images, or 112x112 crops for files."""
     if isinstance(on, str | Path):
         return (3, *FACE_SIZE)
     if isinstance(on, Dataset):
@@ -122,11 +126,15 @@ def _shape_of(on: On) -> tuple[int, ...]:
 
 
 def _classify(model: Network | Embedder, on: On, options: EvaluationOptions) -> ModelEvaluation:
-    """A module whose outputs are logits, on a data set or tensors."""
+    """Classify a data set or tensors with a module whose outputs are logits."""
     if not isinstance(model, nn.Module):
-        raise ConfigError("classification needs a module whose outputs are logits, or a run's folder")
+        raise ConfigError(
+            f"classification needs a module that outputs logits or a run's folder, got a {type(model).__name__}"
+        )
     if isinstance(on, str | Path):
-        raise ConfigError(f"the classes of the folder '{on}' have no numbers for a module: give tensors or a data set")
+        raise ConfigError(
+            f"classification by a module needs tensors or a data set with class numbers, got the folder '{on}'"
+        )
     if isinstance(on, Dataset):
         inputs, targets, classes = on.known_test.inputs, on.known_test.targets, on.classes
     else:

@@ -1,4 +1,4 @@
-"""`fedra.evaluate`: any model on any set, by the field's protocols."""
+"""`fedra.evaluate`: evaluate any model on any data with the field's protocols."""
 
 from __future__ import annotations
 
@@ -58,34 +58,35 @@ def evaluate(
     trust: bool = False,
     console: Console | None = None,
 ) -> EvaluationReport:
-    """Evaluate a model by the field's protocols.
+    """Evaluate a model with the standard protocols of the field.
 
     Args:
-        model: A run's folder, or the result of a run; a weight file, with `network`; a module from images
-            to embeddings, with or without `body` and `head`; or any function that maps a batch of images to embeddings.
+        model: A run's folder or `RunResult`; a weight file, with `network`; a module from images to embeddings, with
+            or without `body` and `head`; or any function from a batch of images to embeddings.
         on: A data set with its fields (`"lfw:fold=3"`), a folder of identity or class folders, a folder with LFW's
             pairs.txt, an InsightFace .bin file, a folder of IJB-B, IJB-C or MegaFace, a `Dataset`, or a pair
-            (images, labels) of tensors. None is a run's own test data.
-        protocols: Any of classification, verification, identification, open-set; of a run's own data also clients and
-            training-gallery. Without any, a run is evaluated by what it was trained for, an embedder by verification.
-        metrics: For classification: names, functions (targets, probabilities) -> number, or a mapping from names to
-            functions; all built-in metrics if empty.
+            (images, labels) of tensors; the run's own test data if None.
+        protocols: Any of classification, verification, identification and open-set; on a run's own data also clients
+            and training-gallery. By default a run is evaluated with the protocol of its training, and an embedder by
+            verification.
+        metrics: Metrics of classification: names, functions (targets, probabilities) -> number, or a mapping from
+            names to functions; all built-in metrics if empty.
         network: The network of a weight file with its fields, such as `"mobilefacenet:embedding=128"`.
-        size: Height and width of the images that a module, function or weight file reads; by default those of the
-            images in `on`, or 112x112 where they are read from files.
-        prepare: Makes what a module or function reads of uint8 images (N, C, H, W); by default -1..1, as face networks
-            are trained. Floating-point tensors in `on` are passed as they are.
-        flip: Adds the mirror image's embedding: "sum" or "concatenate".
-        detector: Finds and aligns the faces of photographs in a folder: "yunet", an .onnx file, or a folder of MTCNN's.
-        pairs: How many pairs are drawn where a set has none.
-        seed: Seeds what is drawn.
-        batch: Images at once.
-        device: Where the model runs; a module's own device, or the CPU, if None.
-        trust: Whether functions of your own that a run names (`module:function`) are imported.
-        console: Is told of progress and of warnings, such as images that had to be cut.
+        size: Height and width of the input of a module, function or weight file; by default those of the images in
+            `on`, or 112x112 if they are read from files.
+        prepare: Converts uint8 images (N, C, H, W) to the input of a module or function; by default scales them to
+            -1..1, as face networks are trained. Floating-point tensors in `on` are not converted.
+        flip: How to add the embedding of the mirrored image: "none", "sum" or "concatenate".
+        detector: Face detector for a folder of photos: "yunet", an .onnx file, or a folder with MTCNN's files.
+        pairs: Number of pairs to sample if the data define none; up to 6,000 by default.
+        seed: Seed of the random samples.
+        batch: Number of images per batch.
+        device: Device to run on; a module's own device, or the CPU, if None.
+        trust: Whether to import the functions that a run names as `module:function`.
+        console: Where progress and warnings are printed.
 
     Returns:
-        The report, with `figures`, `table`, `print()` and `save(folder)`.
+        A report with `figures`, `table`, `print()` and `save(folder)`.
 
     Example:
         >>> import fedra
@@ -106,14 +107,14 @@ def evaluate(
     )
     if not isinstance(model, str | Path):
         if on is None:
-            raise ConfigError("a model without a run has no test data of its own: say what to evaluate it on (on=...)")
+            raise ConfigError("on must be set for a model without a run, which has no test data of its own, got None")
         return EvaluationReport(evaluate_network(model, on, options), None, settings)
     path = Path(model)
     return EvaluationReport(_evaluate_path(path, on, options), path, settings)
 
 
 def _evaluate_path(path: Path, on: On | None, options: EvaluationOptions) -> ModelEvaluation:
-    """A run's folder, a weight file, or a folder of features."""
+    """Evaluate a run's folder, a weight file, or a folder of features."""
     if on is None or on == TEST:
         return _evaluate_own_data(path, options)
     opened = partial(_embedder_of_path, path, options)
@@ -128,7 +129,9 @@ def _evaluate_path(path: Path, on: On | None, options: EvaluationOptions) -> Mod
     if "classification" not in wanted:
         return options.compare(opened(), on, wanted)
     if not is_run:
-        raise ConfigError("a weight file holds no classes that could be counted: give a run's folder, or a module")
+        raise ConfigError(
+            f"classification needs a run's folder or a module, got the weight file '{path}', which has no classes"
+        )
     device = build_device(options.device or "cpu")
     found = classify_on(
         trained_by_run(path, trust=options.trust), on, options.metrics, device=device, console=options.console
@@ -139,11 +142,13 @@ def _evaluate_path(path: Path, on: On | None, options: EvaluationOptions) -> Mod
 
 
 def _evaluate_own_data(path: Path, options: EvaluationOptions) -> ModelEvaluation:
-    """A run's own test data."""
+    """Evaluate a run on its own test data."""
     if options.network is not None:
-        raise ConfigError("a weight file has no test data of its own: name what to evaluate on")
+        raise ConfigError("on must be set for a weight file, which has no test data of its own")
     if options.detector is not None:
-        raise ConfigError("a detector needs a folder of photographs: name what to evaluate on, or leave it out")
+        raise ConfigError(
+            "a detector needs a folder of photos, got the run's own test data: set on, or leave the detector out"
+        )
     return evaluate_run_test(
         path,
         options.protocols,
@@ -161,7 +166,9 @@ def _embedder_of_path(path: Path, options: EvaluationOptions) -> Embedder:
     device = options.device or "cpu"
     if options.network is None:
         if path.is_file():
-            raise ConfigError(f"'{path}' is a file: name its network (network, --network), or give a run's folder")
+            raise ConfigError(
+                f"network (--network) must be set for the weight file '{path}': set it, or give a run's folder"
+            )
         return embedder_of_run(
             path, fit="crop", flip=options.flip, batch=options.batch, device=device, trust=options.trust
         )

@@ -1,4 +1,4 @@
-"""What a model is judged on: a data set by name, a folder or file, a `Dataset`, or tensors."""
+"""Read the data to evaluate on: a data set by name, a folder or file, a `Dataset`, or tensors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from fedra.registry import fields
 from fedra.storage.trained_model import TrainedModel
 
 On = str | Path | Dataset | tuple[Any, Any] | TorchDataset[Any]
-"""What `on` may be: a name or path, a data set of fedra's or of torch's, or a pair (images, labels)."""
+"""Types of `on`: a name or path, a data set of fedra or torch, or a pair (images, labels)."""
 
 
-def place_of_path(on: str) -> Path | None:
-    """Where a path leads, from here or from the data root; None where a data set is meant."""
+def resolve_path(on: str) -> Path | None:
+    """Resolve a path relative to here or to the data root; None if `on` names a data set."""
     name, _, rest = on.partition(":")
     here, there = Path(on).expanduser(), data_root() / Path(on).expanduser()
     if name in DATASETS and (rest or not (here.exists() or there.exists())):
@@ -42,22 +42,22 @@ def place_of_path(on: str) -> Path | None:
 
 
 def title_of(on: On) -> tuple[str, str]:
-    """The name of a set's record, and where its data are from."""
+    """Return the name for the evaluation record, and the source of the data."""
     if isinstance(on, str | Path):
-        place = place_of_path(str(on))
+        place = resolve_path(str(on))
         return _file_name(str(on)), str(on) if place is None else str(place.resolve())
     name = on.name if isinstance(on, Dataset) else "tensors"
     return _file_name(name), name
 
 
 def _file_name(on: str) -> str:
-    """A set's name in a file name: the last part of a path, with nothing that a shell or a disk dislikes."""
+    """Convert a name or path to a safe file name."""
     last = on if ":" in on else Path(on).stem
     return re.sub(r"[^\w.=-]+", "-", last).strip("-.") or "set"
 
 
 def tensors_of(on: tuple[Any, Any] | TorchDataset[Any]) -> tuple[Tensor, Tensor]:
-    """Inputs and class numbers of a pair or of a data set of torch's, which is read once."""
+    """Return the inputs and class numbers of a pair or a torch data set, which is read once."""
     examples = examples_of(on, "the set to evaluate on")
     return examples.transform.prepare(examples.inputs), examples.targets
 
@@ -75,11 +75,11 @@ def read_faces(
     detector: Path | str | None = None,
     console: Console | None = None,
 ) -> FaceSet:
-    """Faces by name, path or value, at the size the model reads where that can be chosen."""
-    place = place_of_path(str(on)) if isinstance(on, str | Path) else None
+    """Read faces by name, path or value, at the model's input size if it can be chosen."""
+    place = resolve_path(str(on)) if isinstance(on, str | Path) else None
     if detector is not None:
         if place is None or not place.is_dir():
-            raise ConfigError(f"a detector needs a folder of photographs, got '{on}': leave it out, or name a folder")
+            raise ConfigError(f"a detector needs a folder of photos, got '{on}': leave it out, or give a folder")
         return aligned_photos(place, open_detector(detector), size=side, pairs=pairs, seed=seed, console=console)
     if isinstance(on, str | Path):
         if place is None:
@@ -98,28 +98,30 @@ def read_faces(
 
 
 def faces_of(dataset: Dataset, name: str) -> FaceSet:
-    """The test images of a data set: of the people whom training never sees, where there are any."""
+    """Return the test images of a data set, only those of unseen identities if its pairs show only them."""
     images, people, pairs = dataset.test.inputs, dataset.test.targets, dataset.pairs
     if images.dtype != torch.uint8 or images.dim() != 4:
-        raise DataError(f"the data set '{dataset.name}' does not hold images: evaluate on one of faces")
-    strange = people >= len(dataset.classes)
-    if pairs is None or not bool(strange[torch.cat([pairs.first, pairs.second])].all()):
+        raise DataError(
+            f"the data set '{dataset.name}' must contain images (uint8), got {images.dtype}: evaluate on faces"
+        )
+    unseen = people >= len(dataset.classes)
+    if pairs is None or not bool(unseen[torch.cat([pairs.first, pairs.second])].all()):
         return FaceSet(name, images, people, pairs, names=dataset.classes)
-    place = strange.cumsum(0) - 1
-    moved = replace(pairs, first=place[pairs.first], second=place[pairs.second])
-    return FaceSet(name, images[strange], people[strange], moved)
+    index = unseen.cumsum(0) - 1
+    moved = replace(pairs, first=index[pairs.first], second=index[pairs.second])
+    return FaceSet(name, images[unseen], people[unseen], moved)
 
 
-# Examples of the classes that a model tells apart.
+# Examples of the model's classes.
 
 
 def class_names_of(on: On, trained: TrainedModel) -> tuple[str, ...]:
-    """The classes of a set by name, without reading its images where that is possible; none where they have none."""
+    """Return the class names of the data, if they have any, without reading images where possible."""
     if isinstance(on, Dataset):
         return on.classes
     if not isinstance(on, str | Path):
         return ()
-    place = place_of_path(str(on))
+    place = resolve_path(str(on))
     if place is None:
         name, settings = read_word(str(on))
         return load(name, **_input_settings(name, settings, trained)).classes
@@ -127,26 +129,26 @@ def class_names_of(on: On, trained: TrainedModel) -> tuple[str, ...]:
 
 
 def read_labeled(on: On, trained: TrainedModel) -> LabeledSet:
-    """Examples of the model's classes, numbered as it numbers them; those of other classes are left out and counted."""
+    """Read the examples of the model's classes, with its class numbers; others are left out and counted."""
     if isinstance(on, Dataset):
-        return _renumbered(on.name, on.known_test, on.classes, trained)
+        return _match_classes(on.name, on.known_test, on.classes, trained)
     if not isinstance(on, str | Path):
         return labeled_tensors("tensors", *tensors_of(on), trained)
-    place = place_of_path(str(on))
+    place = resolve_path(str(on))
     if place is None:
         name, settings = read_word(str(on))
         dataset = load(name, **_input_settings(name, settings, trained))
-        return _renumbered(str(on), dataset.known_test, dataset.classes, trained)
+        return _match_classes(str(on), dataset.known_test, dataset.classes, trained)
     if not place.is_dir():
         raise ConfigError(f"classification needs a folder of class folders or a data set, got '{on}'")
     listing = list_images(place)
     names = tuple(sorted(set(listing.classes)))
     images = read_images(listing.paths, gray=trained.shape[0] == 1, size=(trained.shape[1], trained.shape[2]))
-    return _renumbered(place.name, Split(images, indices(listing.classes, names)), names, trained)
+    return _match_classes(place.name, Split(images, indices(listing.classes, names)), names, trained)
 
 
 def _input_settings(name: str, settings: dict[str, Any], trained: TrainedModel) -> dict[str, Any]:
-    """The data set's fields with the model's size and color, where it has such fields and they were left open."""
+    """Set the data set's fields `size` and `gray` to the model's input, if they exist and are not given."""
     known, shape = fields(DATASETS[name]), trained.shape
     if "size" in known and len(shape) == 3:
         settings.setdefault("size", shape[1] if shape[1] == shape[2] else shape[1:])
@@ -155,31 +157,35 @@ def _input_settings(name: str, settings: dict[str, Any], trained: TrainedModel) 
     return settings
 
 
-def _renumbered(name: str, split: Split, classes: Sequence[str], trained: TrainedModel) -> LabeledSet:
-    place = {known: number for number, known in enumerate(trained.classes)}
-    numbers = torch.tensor([place.get(known, -1) for known in classes])
+def _match_classes(name: str, split: Split, classes: Sequence[str], trained: TrainedModel) -> LabeledSet:
+    numbering = {known: number for number, known in enumerate(trained.classes)}
+    numbers = torch.tensor([numbering.get(known, -1) for known in classes])
     targets = numbers[split.targets]
-    there = targets >= 0
-    if not bool(there.any()):
+    matched = targets >= 0
+    if not bool(matched.any()):
         raise ConfigError(
-            f"none of the {len(classes)} classes of '{name}' is among the {len(trained.classes)} that the model tells "
-            f"apart ({', '.join(trained.classes[:3])}, ...): give the classes the same names, or compare embeddings "
-            "(protocol 'verification')"
+            f"'{name}' must have a class of the model ({', '.join(trained.classes[:3])}, ...), got none among its "
+            f"{len(classes)} classes: give the classes the same names, or compare embeddings (protocol 'verification')"
         )
-    lost = int((~there).sum())
-    note = f"{lost:,} of {len(targets):,} examples of '{name}' are of other classes and left out" if lost else None
-    return replace(labeled_tensors(name, split.inputs[there], targets[there], trained), note=note)
+    dropped = int((~matched).sum())
+    note = (
+        f"{dropped:,} of {len(targets):,} examples of '{name}' belong to other classes and are left out"
+        if dropped
+        else None
+    )
+    return replace(labeled_tensors(name, split.inputs[matched], targets[matched], trained), note=note)
 
 
 def labeled_tensors(name: str, inputs: Tensor, targets: Tensor, trained: TrainedModel) -> LabeledSet:
-    """Tensors whose labels are the model's class numbers."""
+    """Check tensors whose labels are the model's class numbers."""
     if inputs.shape[1:] != trained.shape:
         raise ConfigError(
-            f"the model reads examples of shape {trained.shape}, got {tuple(inputs.shape[1:])} in '{name}': resize them"
+            f"examples must have the model's input shape {trained.shape}, got {tuple(inputs.shape[1:])} in "
+            f"'{name}': resize them"
         )
     if trained.in_bytes != (inputs.dtype == torch.uint8):
-        wanted = "images of bytes (uint8)" if trained.in_bytes else "numbers (float)"
-        raise ConfigError(f"the model reads {wanted}, got {inputs.dtype} in '{name}': convert them")
+        wanted = "bytes (uint8)" if trained.in_bytes else "floating-point numbers"
+        raise ConfigError(f"examples must be {wanted}, got {inputs.dtype} in '{name}': convert them")
     if trained.classes and not 0 <= int(targets.min()) <= int(targets.max()) < len(trained.classes):
         raise ConfigError(
             f"labels must be between 0 and {len(trained.classes) - 1}, the model's classes, got {int(targets.min())} "

@@ -1,4 +1,4 @@
-"""What an evaluation found, to read, print and save."""
+"""The report of an evaluation, to read, print and save."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedra.storage.evaluation_record import write_evaluation
 
 @dataclass(frozen=True, repr=False)
 class EvaluationReport:
-    """What an evaluation found.
+    """The results of `fedra.evaluate`.
 
-    `report.figures["verification"]["accuracy"]` is a number, `report.table` the lines that people read,
-    `report.print()` shows them, and `report.save(folder)` writes a record with pictures.
+    `report.figures["verification"]["accuracy"]` is a number, `report.table` has the formatted metrics,
+    `report.print()` prints them, and `report.save(folder)` writes them to a file with plots.
     """
 
     found: ModelEvaluation
@@ -28,29 +28,29 @@ class EvaluationReport:
 
     @property
     def data(self) -> str:
-        """What the model was evaluated on."""
+        """The name of the evaluation data."""
         return self.found.data
 
     @property
     def outcomes(self) -> dict[Protocol, ProtocolResult]:
-        """Everything that was found, by protocol."""
+        """All results, by protocol."""
         return self.found.outcomes
 
     @property
     def figures(self) -> dict[str, Mapping[str, Any]]:
-        """All figures, by protocol."""
+        """All metrics as numbers, by protocol."""
         return {name: outcome.figures for name, outcome in self.found.outcomes.items()}
 
     @property
     def table(self) -> dict[str, dict[str, str]]:
-        """The lines that people read, by protocol."""
+        """All metrics as formatted text, by protocol."""
         return {name: outcome.table for name, outcome in self.found.outcomes.items()}
 
     def print(self, console: Console | None = None) -> None:
-        """Show the tables.
+        """Print the tables.
 
         Args:
-            console: Where to; the standard output if None.
+            console: Where to print; standard output if None.
         """
         shown = console or Console()
         for name, outcome in self.found.outcomes.items():
@@ -59,22 +59,22 @@ class EvaluationReport:
                 shown.print(table)
 
     def save(self, folder: Path | str, console: Console | None = None) -> Path:
-        """Write eval-NAME.json with every figure, and the pictures beside it.
+        """Write eval-NAME.json with all metrics, and the plots next to it.
 
         Args:
-            folder: Where to; it is made if need be. Records of several protocols on one set gather in one file.
-            console: Is told what became of older records.
+            folder: Output folder, created if needed. Results of several protocols on the same data share one file.
+            console: Where notes about older records are printed.
 
         Returns:
-            The record's path.
+            The path of the JSON file.
         """
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        return write_evaluation(self.found, place, console, model=self.model, settings=self.settings)
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        return write_evaluation(self.found, path, console, model=self.model, settings=self.settings)
 
     def __repr__(self) -> str:
-        told = "; ".join(
+        results = "; ".join(
             f"{name}: {', '.join(f'{key} {value}' for key, value in list(outcome.table.items())[:4])}"
             for name, outcome in self.found.outcomes.items()
         )
-        return f"EvaluationReport({self.data!r}, {told})"
+        return f"EvaluationReport({self.data!r}, {results})"

@@ -1,4 +1,4 @@
-"""A run from its first round, or its last checkpoint, to its end."""
+"""Execute a run from its first round or its last checkpoint to the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedra.core.round_zero import looked_at
 from fedra.errors import FedraError, RunError, RunFailed
 from fedra.experiment.build import Built, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
-from fedra.experiment.evaluators.final_test import last_test
+from fedra.experiment.evaluators.final_test import run_final_tests
 from fedra.experiment.evaluators.round_summary import one_class_hint
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.plan import Plan
@@ -39,27 +39,27 @@ from fedra.storage.state import State
 
 
 class Interrupted(RunError):
-    """Ctrl-C or a termination signal; the checkpoint is written."""
+    """The run was stopped by Ctrl-C or SIGTERM, after its checkpoint was written."""
 
     exit_code = 130
 
 
-def standing_callbacks(config: Config, folder: RunFolder | None) -> list[Callback]:
-    """What every run does beside training; made before the folder is, so that a missing extra leaves no folder."""
-    recording = [Recorder(folder, config.checkpoint.seconds)] if folder else []
-    return [*recording, Screen(), *([TensorBoard()] if config.log.tensorboard else []), Curves()]
+def builtin_callbacks(config: Config, folder: RunFolder | None) -> list[Callback]:
+    """Create the callbacks of every run; called before the folder is created, so a missing extra leaves no folder."""
+    recorders = [Recorder(folder, config.checkpoint.seconds)] if folder else []
+    return [*recorders, Screen(), *([TensorBoard()] if config.log.tensorboard else []), Curves()]
 
 
-def fresh_state(config: Config, job: Job, folder: RunFolder | None, console: Console | None) -> State:
-    """The state before the first round."""
-    kept = config.memory.model_dump()
-    memory = folder.checkpoint.memories(**kept) if folder else Memories(**kept)
+def create_state(config: Config, job: Job, folder: RunFolder | None, console: Console | None) -> State:
+    """Create the state before the first round."""
+    settings = config.memory.model_dump()
+    memory = folder.checkpoint.memories(**settings) if folder else Memories(**settings)
     with steps(console, "round zero", looked_at(job)) as done:
         return State.fresh(job, done, memory)
 
 
-def diagnosed(config: Config, job: Job) -> Job:
-    """The job with the parts that measure what the configuration asks for."""
+def add_diagnostics(config: Config, job: Job) -> Job:
+    """Add the parts that measure the configured diagnostics."""
     return with_proximal_diagnostics(job) if config.diagnostics.proximal else job
 
 
@@ -72,8 +72,8 @@ def execute(
     callbacks: Sequence[Callback],
     console: Console | None,
 ) -> RunResult:
-    """Train from `state` to the end, test what is tested once, and write the summary last."""
-    job = diagnosed(config, built.job)
+    """Train from `state` to the end, run the final tests, and write the summary last."""
+    job = add_diagnostics(config, built.job)
     run = RunContext(
         title=title(config),
         config=config.model_dump(),
@@ -94,7 +94,7 @@ def execute(
                 _save(config, built, folder, state, signals)
             notify.call("on_training_end")
             tell(console, one_class_hint(run.metrics, built.dataset.classes))
-            tested = last_test(config, built, job, state, folder, console, best)
+            tested = run_final_tests(config, built, job, state, folder, console, best)
             summary = summarize(config, built, run.metrics) | tested
             if run.stop_reason is not None:
                 summary["stopped_early"] = run.stop_reason
@@ -102,15 +102,15 @@ def execute(
         except BaseException as error:
             if isinstance(error, RunFailed):
                 summary = summarize(config, built, run.metrics, failure=error)
-            if summary["status"] != "finished":  # else it is the hook at the end itself that failed
+            if summary["status"] != "finished":  # otherwise on_run_end itself failed
                 with suppress(FedraError):
                     notify.call("on_run_end", summary)
             if isinstance(error, RunFailed) and folder:
                 folder.write_summary(summary)
             if isinstance(error, KeyboardInterrupt):
-                raise Interrupted(_saved(folder, state, "interrupted after")) from None
+                raise Interrupted(_save_progress(folder, state, "interrupted after")) from None
             if isinstance(error, CallbackFailed):
-                raise CallbackFailed(f"{error}; {_saved(folder, state, 'the run is saved up to')}") from error
+                raise CallbackFailed(f"{error}; {_save_progress(folder, state, 'the run is saved up to')}") from error
             raise
         finally:
             if folder:
@@ -122,7 +122,7 @@ def execute(
 
 
 def _train(config: Config, built: Built, job: Job, notify: Callbacks, signals: Interruption) -> None:
-    """All rounds that are left, unless a callback stops them."""
+    """Run the remaining rounds, unless a callback stops them."""
     run, plan = notify.run, _plan(config, built, job, notify.run.metrics)
     with _runner(config, job, run.console) as runner:
         run.ticks = ticks(runner, plan.cohort.size(len(job.clients)))
@@ -153,14 +153,14 @@ def _plan(config: Config, built: Built, job: Job, past: list[dict[str, Any]]) ->
         evaluate_every=config.evaluation.every,
         observers=observers(wanted.classes, wanted.preservation, wanted.divergence, job, past),
         traffic=not is_centralized(config),
-        judge=built.judge,
+        evaluator=built.evaluator,
     )
 
 
 @contextmanager
 def _runner(config: Config, job: Job, console: Console | None) -> Iterator[Runner]:
     if config.runner.name == "ray":
-        tell(console, "ray: starting the workers, which takes some seconds")
+        tell(console, "ray: starting the workers, which takes a few seconds")
     runner = build_runner(config, job)
     try:
         yield runner
@@ -169,7 +169,7 @@ def _runner(config: Config, job: Job, console: Console | None) -> Iterator[Runne
 
 
 def _save(config: Config, built: Built, folder: RunFolder, state: State, signals: Interruption) -> None:
-    """The state and the model, before what may fail: the rounds are done, whatever comes of the rest."""
+    """Save the state and the model before the final tests, which may fail."""
     with signals.held():
         folder.checkpoint.save(state)
     folder.checkpoint.wait()
@@ -177,10 +177,10 @@ def _save(config: Config, built: Built, folder: RunFolder, state: State, signals
     save_model(folder.path / "model.safetensors", state.server.weights, built.about(config))
 
 
-def _saved(folder: RunFolder | None, state: State, what: str) -> str:
-    """Save the last finished round, and say how to go on from it."""
+def _save_progress(folder: RunFolder | None, state: State, prefix: str) -> str:
+    """Save the last finished round, and return a message that says how to continue."""
     if folder is None:
-        return f"{what} round {state.round}"
+        return f"{prefix} round {state.round}"
     folder.checkpoint.save(state)
     folder.checkpoint.wait()
-    return f"{what} round {state.round}; continue with: fedra run --resume {folder.path}"
+    return f"{prefix} round {state.round}; continue with: fedra run --resume {folder.path}"

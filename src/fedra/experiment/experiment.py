@@ -1,4 +1,4 @@
-"""One experiment: an algorithm, a model, clients and settings, run as often as you like."""
+"""`fedra.Experiment`: an algorithm, a model, clients and settings, which can be run any number of times."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from fedra.core.rates import SCHEDULES
 from fedra.core.round import init_server
 from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice, split_metrics
-from fedra.experiment.build import Built, alignment_note, build, settle_runner
-from fedra.experiment.execution import diagnosed, execute, fresh_state, standing_callbacks
+from fedra.experiment.build import Built, alignment_note, build, resolve_runner
+from fedra.experiment.execution import add_diagnostics, builtin_callbacks, create_state, execute
 from fedra.experiment.result import RunResult
 from fedra.experiment.user_data import Client
 from fedra.experiment.user_objects import UserObjects, describe_parts
@@ -37,49 +37,52 @@ Protocol = Literal["auto", "classification", "verification", "clients"]
 
 
 class Experiment:
-    """An algorithm, a model, clients, and how they train; `run` trains it.
+    """An algorithm, a model, clients and training settings; `run` trains the model.
 
-    Your objects are copied, never changed. The result depends on the seed alone, not on the runner, the number of
-    workers or an interruption.
+    Your objects are copied and never changed. The result depends only on the seed, not on the runner, the number of
+    workers or interruptions.
 
     Args:
         algorithm: An `Algorithm`, such as `fedra.algorithms.fedprox(mu=0.1)`.
-        model: Any `nn.Module` from a batch of inputs to logits. The head, which some algorithms treat apart, is the
-            module's `head` where it also has a `body`, else the last layer it calls; `fedra.models.named_head` names
-            another. Training runs on the module's device.
-        clients: For every client a pair (inputs, targets) of tensors or arrays, a triple with a function that
-            transforms its training batches, a map-style `Dataset`, which is read anew every epoch, or a `DataLoader`
-            of one (its batches are not used).
+        model: Any `nn.Module` from a batch of inputs to logits. The head, which some algorithms treat separately, is
+            the module's `head` if it also has a `body`, and the last layer it calls otherwise;
+            `fedra.models.named_head` selects another. Training runs on the module's device.
+        clients: For each client a pair (inputs, targets) of tensors or arrays, a triple that adds a transform of
+            training batches, a map-style `Dataset`, which is read again in every epoch, or a `DataLoader` of one
+            (its batches are not used).
         test: The test set in the same form, or None.
-        rounds: Communication rounds; in centralized training epochs.
-        local: All settings of local training as one object, in place of epochs, batch, lr and so on.
-        epochs: Passes over a client's data in a round.
-        batch: Examples in a step; None takes the whole client.
+        rounds: Number of communication rounds; number of epochs in centralized training.
+        local: All settings of local training in one object, instead of epochs, batch, lr and so on.
+        epochs: Number of passes over a client's data in a round.
+        batch: Batch size; None uses all examples of a client.
         lr: Learning rate of the local optimizer.
         momentum: Momentum of SGD.
-        weight_decay: Added to the gradient at the unperturbed weights.
-        lr_decay: Factor on the rate after every round.
-        schedule: Learning-rate schedule by its name, or a table with its fields.
+        weight_decay: Weight decay, added to the gradient at the unperturbed weights.
+        lr_decay: Factor applied to the learning rate after every round.
+        schedule: Name of the learning-rate schedule, or a table with its name and fields.
         optimizer: "sgd" or "adam".
-        drop_last: Whether an epoch's incomplete last batch is left out.
+        drop_last: Whether to drop the incomplete last batch of an epoch.
         fraction: Share of the clients that take part in a round.
         seed: Seed of every random draw.
-        precision: Numbers of the model's passes; by default the module's own type.
-        compile: Whether passes go through torch.compile.
-        mode: "centralized" trains one model on all clients' examples together, an epoch a round: the baseline of a
-            federation.
-        runner: A runner by its name, or a table with its fields.
-        memory: Table with the fields `ram` and `precision` of what clients remember.
-        evaluate_every: Rounds between two tests; the last round is always tested.
-        protocol: "classification" counts right answers; "verification" compares pairs drawn from the test set;
-            "clients" lets every client recognize its own people.
-        evaluation: Table with further fields of the section [evaluation], such as {"validation": 0.1, "best": "auroc"}.
-        metrics: What is measured of a classifier: names such as "auroc", functions (targets, probabilities) -> number
+        precision: Floating-point type of forward and backward passes; that of the module by default.
+        compile: Whether to use torch.compile.
+        mode: "federated", or "centralized" to train one model on the examples of all clients, one epoch per round, as
+            a baseline.
+        runner: Name of the runner, or a table with its name and fields.
+        memory: Table with the fields `ram` and `precision` of the client states.
+        evaluate_every: Number of rounds between two tests; the last round is always tested.
+        protocol: "classification" measures correct answers; "verification" compares sampled pairs of the test set;
+            "clients" tests how well each client recognizes its own people; "auto" chooses one of the first two.
+        evaluation: Table with other fields of the section [evaluation], such as {"validation": 0.1, "best": "auroc"}.
+        metrics: Metrics of a classifier: names such as "auroc", functions (targets, probabilities) -> number
             on NumPy arrays, `fedra.evaluation.Metric`s, or a mapping from names to functions.
         faults: Table with the fields of the section [faults], such as {"dropout": 0.2}.
-        diagnostics: Names of what else is measured each round: "classes", "preservation", "divergence", "proximal".
-        public: Public examples in the form of a client, for algorithms that train on them.
-        checkpoint: Least seconds between two checkpoints of a run with a folder.
+        diagnostics: Names of additional measurements per round: "classes", "preservation", "divergence", "proximal".
+        public: Public examples in the same form as a client, for algorithms that train on them.
+        checkpoint: Minimum number of seconds between two checkpoints of a run with a folder.
+
+    Returns:
+        An experiment, whose `config` has every default written out.
 
     Example:
         >>> experiment = fedra.Experiment(fedra.algorithms.fedprox(mu=0.1), net, clients, test, rounds=20, lr=0.1)
@@ -125,7 +128,9 @@ class Experiment:
                 f"algorithm must be an Algorithm, such as fedra.algorithms.fedavg(), got {type(algorithm).__name__}"
             )
         if not clients:
-            raise ConfigError("clients must hold at least one client, got none: give a list of (inputs, targets) pairs")
+            raise ConfigError(
+                "clients must contain at least one client, got none: give a list of (inputs, targets) pairs"
+            )
         names, own = split_metrics(metrics)
         named = {"metrics": names} if names else {}
         section: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
@@ -164,16 +169,16 @@ class Experiment:
     def from_config(
         cls, config: Config | Table | str | Path, overrides: Iterable[str] = (), metrics: MetricChoice = ()
     ) -> Experiment:
-        """The experiment that a configuration describes.
+        """Create the experiment that a configuration describes.
 
         Args:
-            config: A checked `Config`, a dict, or the path of a TOML file.
-            overrides: Words `key.sub=value` that replace settings.
-            metrics: Measured in addition to those of the configuration; see the class.
+            config: A validated `Config`, a dict, or the path of a TOML file.
+            overrides: Strings `key.sub=value` that override settings.
+            metrics: Metrics in addition to those of the configuration; see the class.
 
         Returns:
-            An experiment whose `config` has every default written out. Functions of your own that it names
-            (`module:function`) are imported.
+            An experiment whose `config` has every default written out. Functions that the configuration names as
+            `module:function` are imported.
 
         Example:
             >>> fedra.Experiment.from_config("configs/quickstart.toml", ["rounds=5"]).run(out="runs/a")
@@ -198,14 +203,14 @@ class Experiment:
         resume: bool = False,
         console: Console | None = None,
     ) -> RunResult:
-        """Train it.
+        """Train the model.
 
         Args:
-            out: Folder for the record, which must be empty or hold a run; None keeps no record.
-            callbacks: What happens alongside, after fedra's own: see `fedra.callbacks`.
-            force: Whether a run that is in the folder is replaced.
-            resume: Whether an interrupted run in the folder is continued; where there is none, it starts.
-            console: Where progress is shown; by default the standard error, where that is a terminal.
+            out: Output folder, which must be new, empty or hold a run; None writes no files.
+            callbacks: Callbacks that run after the built-in ones; see `fedra.callbacks`.
+            force: Whether to replace an existing run in the folder.
+            resume: Whether to continue an interrupted run in the folder, or start one if there is none.
+            console: Where progress is shown; standard error if it is a terminal, by default.
 
         Returns:
             The trained model, the metrics of every round, the summary, and the folder.
@@ -217,56 +222,59 @@ class Experiment:
         folder = None if out is None else RunFolder(out)
         if resume:
             if folder is None:
-                raise ConfigError("resume needs the folder of the run: give out")
+                raise ConfigError("out must be set to resume a run, got None")
             if folder.begun_before:
                 return self._resume(folder, callbacks, console)
         if folder and not force:
             folder.refuse()
         built = self._build(self.config)
         config = choose_runner(self.config, built, console)
-        standing = standing_callbacks(config, folder)
+        standing = builtin_callbacks(config, folder)
         with folder.begun(config, force) if folder else nullcontext():
             tell(console, notice(self._given))
             tell(console, alignment_note(built.dataset))
-            state = fresh_state(config, built.job, folder, console)
+            state = create_state(config, built.job, folder, console)
             return execute(config, built, folder, state, standing, callbacks, console)
 
     def _resume(self, folder: RunFolder, callbacks: Sequence[Callback], console: Console | None) -> RunResult:
         with folder.resumed() as config:
             if comparable(config) != comparable(self.config):
-                raise ConfigError(f"the run in '{folder.path}' has other settings: resume it with its own")
+                raise ConfigError(
+                    f"the run in '{folder.path}' must have the same settings to be resumed, got others: use those "
+                    "of its config.toml"
+                )
             built = self._build(config)
-            standing = standing_callbacks(config, folder)
+            standing = builtin_callbacks(config, folder)
             if folder.checkpoint.exists():
                 server = init_server(built.job.algorithm, built.job.initial())
                 state = folder.checkpoint.load(server, **config.memory.model_dump())
             else:
-                state = fresh_state(config, built.job, folder, console)
+                state = create_state(config, built.job, folder, console)
             folder.truncate(state.round)
             return execute(config, built, folder, state, standing, callbacks, console)
 
 
 def choose_runner(config: Config, built: Built, console: Console | None) -> Config:
-    """The configuration with its runner settled; what auto chose is printed."""
+    """Replace the runner `auto` by the one it chooses, and print it."""
     if config.runner.name != "auto":
         return config
-    chosen = settle_runner(config, diagnosed(config, built.job))
+    chosen = resolve_runner(config, add_diagnostics(config, built.job))
     tell(console, f"auto: {chosen.runner.auto}")
     return chosen
 
 
 def comparable(config: Config) -> str:
-    """What a run's result depends on, to compare: not where it ran, nor how often it was saved."""
-    kept = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
-    return configuration.write(configuration.read(kept))
+    """Return the settings that a result depends on, without those of the machine and of checkpoints."""
+    settings = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
+    return configuration.write(configuration.read(settings))
 
 
 def _section_of(local: LocalTraining, given: Table) -> dict[str, Any]:
-    """Local training as the configuration writes it; `given` are the same settings one by one, which must be unset."""
-    usual = LocalSection().model_dump()
-    doubled = [name for name, value in given.items() if value != usual[name]]
+    """Convert `local` to a configuration section; the single settings `given` must have their defaults."""
+    defaults = LocalSection().model_dump()
+    doubled = [name for name, value in given.items() if value != defaults[name]]
     if doubled:
-        raise ConfigError(f"give either local or its settings one by one, got local and {', '.join(doubled)}")
+        raise ConfigError(f"only one of local and its single settings may be given, got local and {', '.join(doubled)}")
     section = {name: getattr(local, name) for name in given}
     schedule: Any = local.schedule
     if callable(schedule):
@@ -274,7 +282,7 @@ def _section_of(local: LocalTraining, given: Table) -> dict[str, Any]:
         names = [name for name in SCHEDULES if SCHEDULES[name] is own]
         if not names:
             raise ConfigError(
-                "local.schedule must be one of fedra's, so that the run's record can name it: "
+                "local.schedule must be a registered schedule, so config.toml can name it, got another function: "
                 f"choose one of {', '.join(SCHEDULES)}"
             )
         section["schedule"] = {"name": names[0], **getattr(schedule, "keywords", {})}
@@ -282,9 +290,10 @@ def _section_of(local: LocalTraining, given: Table) -> dict[str, Any]:
 
 
 def _refuse_objects(config: Config, what: str) -> None:
-    """A run of objects that were given in Python can only go on in Python."""
+    """Raise if the run was made from Python objects, which only Python can provide again."""
     for name in ("algorithm", "model", "data"):
         if getattr(config, name).name == OBJECT:
             raise ConfigError(
-                f"{what} has its {name} from Python: run it there, with fedra.Experiment(...).run(out=..., resume=True)"
+                f"{what} must not refer to Python objects, got one for {name}: run it from Python, with "
+                "fedra.Experiment(...).run(out=..., resume=True)"
             )

@@ -1,4 +1,4 @@
-"""A run's model as one ONNX file with its pre-processing inside, compared with PyTorch before it is written."""
+"""Export a run's model to one ONNX file with its preprocessing, after comparing it with PyTorch."""
 
 from __future__ import annotations
 
@@ -29,16 +29,23 @@ from fedra.storage.trained_model import TrainedModel, trained_by_run
 from fedra.writing import write_atomically
 
 OPSET = 17
-"""The oldest set of operators that has layer normalization: old runtimes can read the file too."""
+"""The oldest operator set with layer normalization, so old runtimes can read the file."""
 TOLERANCE = 1e-4
-"""The largest difference to PyTorch that is let through, of unit embeddings and of logits by their size."""
-TRIED = (1, 5)
-"""Batch sizes that are compared."""
+"""Largest accepted difference from PyTorch, of unit embeddings and of logits relative to the largest."""
+BATCH_SIZES = (1, 5)
+"""Batch sizes of the comparison with PyTorch."""
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What was written, and how far it is from PyTorch."""
+class ExportResult:
+    """The result of `fedra.export`.
+
+    Attributes:
+        file: The ONNX file.
+        card: The model card.
+        embedding: The length of an embedding.
+        difference: The largest difference from PyTorch.
+    """
 
     file: Path
     card: Path
@@ -46,10 +53,10 @@ class Exported:
     difference: float
 
 
-class Deployed(nn.Module):
-    """Raw inputs to embeddings: the scaling, mean and std of training, the body, unit length, and perhaps the head.
+class ExportModule(nn.Module):
+    """A module from raw inputs to embeddings: normalization, body, unit length, and optionally the head.
 
-    Bytes are read as decoders give them, (N, H, W, C), or (N, ...) where examples are no images.
+    Images are read as decoders return them, (N, H, W, C); other examples as (N, ...).
     """
 
     mean: Tensor
@@ -84,28 +91,28 @@ def export(
     force: bool = False,
     trust: bool = False,
     console: Console | None = None,
-) -> Exported:
-    """Write a finished run's embedder as one ONNX file with its pre-processing inside, and a model card next to it.
+) -> ExportResult:
+    """Export the embedding network of a finished run to one ONNX file with its preprocessing, and write a model card.
 
-    Nothing is written if onnxruntime differs from PyTorch by more than 1e-4.
+    Nothing is written if onnxruntime and PyTorch differ by more than 1e-4.
 
     Args:
         folder: The folder of a finished run.
-        file: The file to write, ending in .onnx.
-        head: Whether there is a second output, the logits of the training classes.
-        normalize: Whether embeddings have unit length.
-        license: License of the weights, for the card.
-        force: Whether files that are there are replaced.
-        trust: Whether functions of your own that the run names (`module:function`) are imported.
+        file: The file to write, which must end in .onnx; the model card is written next to it.
+        head: Whether to add a second output, the logits of the training classes.
+        normalize: Whether to scale embeddings to unit length.
+        license: License of the weights, for the model card.
+        force: Whether to overwrite existing files.
+        trust: Whether to import the functions that the run names as `module:function`.
         console: Where progress is shown.
 
     Returns:
-        The file, its card, the length of an embedding, and the largest difference from PyTorch.
+        The paths of the file and its card, the length of an embedding, and the largest difference from PyTorch.
 
     Example:
         >>> fedra.export("runs/faces", "face.onnx").difference
     """
-    path = _checked_name(Path(file), force)
+    path = _check_name(Path(file), force)
     _require_onnx()
     run = RunFolder(folder)
     config, summary = run.config(), run.summary()
@@ -115,37 +122,40 @@ def export(
     model = Model(trained.module)
     if not model.per_example:
         raise ConfigError(
-            "the model normalizes by the batch's own statistics, so that an answer would depend on its neighbors: "
-            "train it with norm = 'running' or 'group'"
+            "the model must normalize each example independently to be exported, got batch statistics: train it with "
+            "norm = 'running' or 'group'"
         )
     if any(prefix.startswith("head") for prefix in private):
-        raise ConfigError("the heads of this run stay with its clients, so that there are no logits: leave out --head")
-    module = Deployed(trained, normalize, head).eval()
-    with steps(console, f"exporting {folder}", 1 + len(TRIED)) as done:
-        graph = _graph(module, _raw(trained, 2, 0))
+        raise ConfigError(
+            "--head needs a shared head, and the clients of this run keep their heads private: leave --head out"
+        )
+    module = ExportModule(trained, normalize, head).eval()
+    with steps(console, f"exporting {folder}", 1 + len(BATCH_SIZES)) as done:
+        graph = _trace(module, _random_inputs(trained, 2, 0))
         done(1)
         difference = max(_differences(graph, trained, model, head, done))
     if not difference <= TOLERANCE:  # NaN too
         raise FedraError(
-            f"the ONNX graph differs from PyTorch by {difference:.2g}, more than {TOLERANCE:g}, so nothing was written:"
-            " the model cannot be exported"
+            f"the ONNX graph must be within {TOLERANCE:g} of PyTorch, got a difference of {difference:.2g}: the "
+            "model cannot be "
+            "exported, and nothing was written"
         )
-    length = model.features(model.weights(), _prepared(trained, _raw(trained, 1, 0)), train=False).shape[1]
+    length = model.features(model.weights(), _prepare(trained, _random_inputs(trained, 1, 0)), train=False).shape[1]
     about = _about(trained, run.path / "model.safetensors", module, length)
-    told = model_card(run, config, summary, about, path.name, license)
+    text = model_card(run, config, summary, about, path.name, license)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _with_metadata(graph, about))
     card = path.with_suffix(".md")
-    write_atomically(card, told.encode())
-    return Exported(path, card, length, difference)
+    write_atomically(card, text.encode())
+    return ExportResult(path, card, length, difference)
 
 
-def _checked_name(path: Path, force: bool) -> Path:
+def _check_name(path: Path, force: bool) -> Path:
     if path.suffix != ".onnx":
-        raise ConfigError(f"a model cannot be exported to '{path}': end its name with .onnx")
-    for there in (path, path.with_suffix(".md")):
-        if there.exists() and not force:
-            raise ConfigError(f"'{there}' is there already: choose another name, or replace it with --force")
+        raise ConfigError(f"the name of an exported model must end in .onnx, got '{path}'")
+    for target in (path, path.with_suffix(".md")):
+        if target.exists() and not force:
+            raise ConfigError(f"'{target}' already exists: choose another name, or overwrite it with --force")
     return path
 
 
@@ -154,19 +164,21 @@ def _require_onnx() -> None:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"export needs {error.name}: pip install 'fedra[onnx]'") from None
+        raise ConfigError(
+            f"export needs the package {error.name}, which is not installed: pip install 'fedra[onnx]'"
+        ) from None
 
 
-def _graph(module: Deployed, example: Tensor) -> bytes:
-    """The traced graph, its batch size free.
+def _trace(module: ExportModule, example: Tensor) -> bytes:
+    """Trace the ONNX graph, with a variable batch size.
 
-    The older, tracing exporter of torch: it takes every model that is registered, ten times as fast as the newer one,
-    in smaller files and without onnxscript.
+    Uses the older exporter of torch, which handles all registered models, is ten times as fast as the newer one, writes
+    smaller files and does not need onnxscript.
     """
     names = ["embedding"] if module.head is None else ["embedding", "logits"]
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         file = Path(folder) / "model.onnx"
-        # It warns that a newer one exists, and of branches that depend on shapes: those are compared below.
+        # It warns about the newer exporter and about branches on shapes; the comparison below covers those.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
@@ -183,16 +195,16 @@ def _graph(module: Deployed, example: Tensor) -> bytes:
 
 @torch.no_grad()
 def _differences(graph: bytes, trained: TrainedModel, model: Model, head: bool, done: Any) -> Iterator[float]:
-    """The largest difference of each batch size: of unit embeddings, and of logits in units of the largest."""
+    """Yield the largest difference for each batch size: of unit embeddings, and of logits relative to the largest."""
     import onnxruntime
 
-    quiet = onnxruntime.SessionOptions()
-    quiet.log_severity_level = 3
-    session = onnxruntime.InferenceSession(graph, quiet, providers=["CPUExecutionProvider"])
-    for size in TRIED:
-        raw = _raw(trained, size, size)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    for size in BATCH_SIZES:
+        raw = _random_inputs(trained, size, size)
         found = [torch.from_numpy(value) for value in session.run(None, {session.get_inputs()[0].name: raw.numpy()})]
-        wanted = model.output(model.weights(), _prepared(trained, raw))
+        wanted = model.output(model.weights(), _prepare(trained, raw))
         units = F.normalize(found[0], dim=1) - F.normalize(wanted.features.flatten(1), dim=1)
         yield float(units.abs().max())
         if head:
@@ -200,8 +212,8 @@ def _differences(graph: bytes, trained: TrainedModel, model: Model, head: bool, 
         done(1)
 
 
-def _raw(trained: TrainedModel, size: int, seed: int) -> Tensor:
-    """Inputs drawn at random, as the file reads them."""
+def _random_inputs(trained: TrainedModel, size: int, seed: int) -> Tensor:
+    """Return random inputs in the layout of the file."""
     channels, *sides = trained.shape
     shape = (size, *sides, channels) if len(trained.shape) == 3 else (size, *trained.shape)
     draw = generator(seed, "export")
@@ -210,13 +222,13 @@ def _raw(trained: TrainedModel, size: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=draw)
 
 
-def _prepared(trained: TrainedModel, raw: Tensor) -> Tensor:
-    """The same by the code of training."""
+def _prepare(trained: TrainedModel, raw: Tensor) -> Tensor:
+    """Prepare the same inputs with the code of training."""
     return trained.transform.prepare(raw.permute(0, 3, 1, 2) if len(trained.shape) == 3 else raw)
 
 
-def _about(trained: TrainedModel, weights: Path, module: Deployed, length: int) -> dict[str, Any]:
-    """What the file says of itself."""
+def _about(trained: TrainedModel, weights: Path, module: ExportModule, length: int) -> dict[str, Any]:
+    """Return the metadata of the file."""
     with weights.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     layout = "N,H,W,C" if module.image else ",".join(("N", *map(str, trained.shape)))
@@ -239,12 +251,12 @@ def _with_metadata(graph: bytes, about: dict[str, Any]) -> bytes:
     import onnx
 
     model = onnx.load_from_string(graph)
-    onnx.helper.set_model_props(model, {name: _word(value) for name, value in about.items()})
+    onnx.helper.set_model_props(model, {name: _format_property(value) for name, value in about.items()})
     model.producer_name, model.producer_version = "fedra", fedra.__version__
     onnx.checker.check_model(model)
     packed: bytes = model.SerializeToString()
     return packed
 
 
-def _word(value: Any) -> str:
+def _format_property(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

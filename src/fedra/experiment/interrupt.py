@@ -1,4 +1,4 @@
-"""Ctrl-C and termination signals: they end a run at once, except while a round is being recorded."""
+"""Ctrl-C and SIGTERM end a run at once, except while a round is being recorded."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Self
 
 
 class Interruption:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt; inside `held` they wait for its end.
+    """Raises KeyboardInterrupt on SIGINT and SIGTERM, delayed to the end of a `held` block.
 
-    Only the main thread may say what a signal does, and a signal that is ignored (as in a job started with nohup)
-    stays ignored.
+    Does nothing outside the main thread, which alone can set signal handlers. Signals that are ignored, as in a job
+    started with nohup, stay ignored.
     """
 
     def __init__(self) -> None:
         self._before: dict[signal.Signals, Any] = {}
-        self._holding = self._asked = False
+        self._holding = self._requested = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -33,17 +33,17 @@ class Interruption:
             signal.signal(number, how)
 
     def _stop(self, *_: object) -> None:
-        self._asked = True
+        self._requested = True
         if not self._holding:
             raise KeyboardInterrupt
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A block that runs to its end before an interruption is heard."""
+        """Delay interruptions to the end of the block."""
         self._holding = True
         try:
             yield
         finally:
             self._holding = False
-        if self._asked:
+        if self._requested:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Centralized runs: what of a federation's configuration does not apply to them, and how they are told apart."""
+"""Centralized runs: pool the clients' examples, and report progress by step."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fedra.runners.centralized import CentralizedRunner, refuse_federated_parts
 
 
 def pool_clients(job: Job, clients: PooledClients | OwnClients) -> Job:
-    """The job with all clients' examples in one pool that is gone over once a round."""
+    """Pool the examples of all clients, with one epoch per round."""
     refuse_federated_parts(job.algorithm)
     return replace(job, clients=clients.together(), local=replace(job.local, epochs=1))
 
 
 def ticks(runner: Runner, cohort: int) -> int:
-    """How often the bar moves within a round: with every client or, where there is one pool, with every step."""
+    """Return the number of progress ticks in a round: one per client, or per step in centralized training."""
     return runner.steps if isinstance(runner, CentralizedRunner) else cohort
 
 
 def watch_steps(runner: Runner, tick: Callable[[], None]) -> Callable[[], None]:
-    """What to call for every client so that the bar moves as `ticks` says."""
+    """Return the function to call after each client for the progress ticks of `ticks`."""
     if not isinstance(runner, CentralizedRunner):
         return tick
     runner.on_step = tick

@@ -1,4 +1,4 @@
-"""What a run returns."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from torch import nn
 
 @dataclass(frozen=True, repr=False)
 class RunResult:
-    """The outcome of a run.
+    """The result of a run.
 
-    Attributes:
-        model: The trained global model: your own module with its own names, or the named network.
+    Args:
+        model: The trained global model: your own module with its parameter names, or the configured network.
         metrics: One dict per round, as in metrics.jsonl.
-        summary: What summary.json holds: status, accuracies, traffic, versions, and what was tested at the end.
-        folder: The run's folder, or None where nothing was recorded.
+        summary: The content of summary.json: status, accuracies, traffic, versions and final tests.
+        folder: The run's folder, or None if no files were written.
+
+    Returns:
+        A result whose arguments are its attributes.
 
     Example:
         >>> result = fedra.run("configs/quickstart.toml")

@@ -1,4 +1,4 @@
-"""The rounds of a run: sample, train, refuse what is broken, fold, test."""
+"""The rounds of a run: sample a cohort, train it, reject invalid uploads, combine the others, test."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Server
 from fedra.errors import RunFailed
-from fedra.experiment.cohort import Expected, FaultRule, refusals
-from fedra.experiment.evaluators.evaluator import Trial, Verdict
+from fedra.experiment.cohort import Expected, FaultRule, rejection_reasons
+from fedra.experiment.evaluators.evaluator import EvaluationOutcome, RoundTest
 from fedra.experiment.plan import Plan
 from fedra.runners.base import Runner
 from fedra.storage.client_state import Memories, PackedTree
@@ -28,7 +28,7 @@ from fedra.storage.state import State
 
 @dataclass(frozen=True)
 class Start:
-    """What a round begins with; `ahead` is what clients remember of the round before while its test goes on."""
+    """The start of a round; `ahead` has client states of the previous round while its test is still running."""
 
     round: int
     server: Server
@@ -36,13 +36,13 @@ class Start:
     ahead: Mapping[int, PackedTree] = field(default_factory=dict)
 
     def memory(self, client: int) -> Tree:
-        """What the client remembers."""
+        """Return the client's state."""
         return self.ahead[client].tree() if client in self.ahead else self.memories.get(client)
 
 
 @dataclass(frozen=True)
 class TrainedRound:
-    """What a round's training left behind."""
+    """The result of a round's training."""
 
     server: Server
     memory: dict[int, PackedTree]
@@ -53,26 +53,26 @@ class TrainedRound:
 
 @dataclass(frozen=True)
 class Tested:
-    """A trained round whose test is over or still goes on."""
+    """A trained round whose test is finished or still running."""
 
     start: Start
     trained: TrainedRound
-    trial: Trial
+    test: RoundTest
 
     def report(self, job: Job, plan: Plan) -> RoundReport:
-        """The finished round, once its test is over."""
+        """Wait for the test and return the report of the round."""
         waited = time.perf_counter()
-        verdict = self.trial.verdict()
-        metrics = _metrics(job, self.start, verdict, self.trained.lines)
+        outcome = self.test.outcome()
+        metrics = _metrics(job, self.start, outcome, self.trained.lines)
         metrics["bytes_down"] *= plan.traffic
         for observer in plan.observers:
-            metrics |= observer.round(self.trained.server, verdict.counts)
+            metrics |= observer.round(self.trained.server, outcome.counts)
         metrics["seconds"] = round(self.trained.seconds + time.perf_counter() - waited, 4)
         return RoundReport(metrics, self.trained.lines, self.trained.examples)
 
 
 def ignore(_: object) -> None:
-    """What is called where nothing listens."""
+    """Default hook, which does nothing."""
 
 
 def rounds(
@@ -84,16 +84,16 @@ def rounds(
     on_client: Callable[[dict[str, Any]], None] = ignore,
     held: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[RoundReport]:
-    """Train from `state` to the plan's last round; `state` is moved on after each round.
+    """Train from `state` to the last round of the plan, advancing `state` after each round.
 
-    `on_round` receives the number of every round that begins, from 1 on; `on_client` the line of every client that is
-    done. `held` is entered before `state` moves on and left when the next round is asked for: no signal should come
-    between. A test that the runner can do alongside the next round's training goes on meanwhile: its round is yielded,
-    and `state` moved on, when that training is over.
+    `on_round` is called with the number of each round that starts, from 1; `on_client` with the record of each client
+    that finishes. `held` is entered before `state` advances and left when the next round is requested, so no signal can
+    come between. If the runner can test alongside the next round's training, the round is yielded and `state` advanced
+    when that training is finished.
     """
     expected = Expected.of(job, state.server)
 
-    def ended(tested: Tested) -> Iterator[RoundReport]:
+    def finish(tested: Tested) -> Iterator[RoundReport]:
         report = tested.report(job, plan)
         with held():
             state.advance(tested.trained.server, tested.trained.memory)
@@ -108,38 +108,38 @@ def rounds(
                 on_round(start.round + 1)
                 trained = _train(job, runner, plan, start, expected, on_client)
         except (Exception, KeyboardInterrupt):
-            if before is not None:  # the round before is whole: it must not be lost with this one
-                yield from ended(before)
+            if before is not None:  # the previous round is complete and must not be lost with this one
+                yield from finish(before)
             raise
         if before is not None:
-            yield from ended(before)
+            yield from finish(before)
             before = None
         if trained is not None:
-            tested = Tested(start, trained, _begin_test(job, runner, plan, start.round, trained.server))
-            # An observer measures a round by what it saw of it: no other may begin before it was asked.
-            if tested.trial.ready or plan.observers:
-                yield from ended(tested)
+            tested = Tested(start, trained, _start_test(job, runner, plan, start.round, trained.server))
+            # An observer collects data during a round, so it must report before the next round starts.
+            if tested.test.ready or plan.observers:
+                yield from finish(tested)
             else:
                 before = tested
 
 
 def _start(state: State, before: Tested | None) -> Start:
-    """Where the next round begins: at the state or, if that still waits for a test, at what was trained since."""
+    """Return the start of the next round: the state, or the newer trained round whose test is still running."""
     if before is None:
         return Start(state.round, state.server, state.memory)
     return Start(before.start.round + 1, before.trained.server, state.memory, before.trained.memory)
 
 
-def _begin_test(job: Job, runner: Runner, plan: Plan, round: int, server: Server) -> Trial:
+def _start_test(job: Job, runner: Runner, plan: Plan, round: int, server: Server) -> RoundTest:
     due = (round + 1) % plan.evaluate_every == 0 or round + 1 == plan.rounds
-    return plan.judge(job, runner, server.weights) if due else Verdict()
+    return plan.evaluator(job, runner, server.weights) if due else EvaluationOutcome()
 
 
 def _train(
     job: Job, runner: Runner, plan: Plan, start: Start, expected: Expected, on_client: Callable[[dict[str, Any]], None]
 ) -> TrainedRound:
-    """One round, repeated with another cohort while too few clients answer. Nothing is kept of a failed try."""
-    began = time.perf_counter()
+    """Train one round, repeated with another cohort if too few clients respond; failed attempts are discarded."""
+    started = time.perf_counter()
     failed: list[dict[str, Any]] = []
     for attempt in range(plan.faults.retries + 1):
         cohort = plan.cohort.sample(job.clients, job.seed, start.round, attempt)
@@ -152,51 +152,52 @@ def _train(
         for observer in plan.observers:
             observer.begin()
         common = job.common(start.server.weights)
-        start.memories.expect([*present, *_coming(job, plan, start)])
-        results = runner.train(start.round, common, received, present, partial(_remembered, job, start))
+        start.memories.expect([*present, *_next_cohort(job, plan, start)])
+        results = runner.train(start.round, common, received, present, partial(_recall, job, start))
         for some in results:
-            reasons = refusals(some.uploads, expected.holding(job.classes_of(some.clients[0])))
-            taken = [place for place, reason in enumerate(reasons) if reason is None]
-            told = _figures(some.uploads)
-            for place, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
-                lines.append(_line(job, start.round, client, attempt, reason, told[place]))
+            reasons = rejection_reasons(some.uploads, expected.holding(job.classes_of(some.clients[0])))
+            accepted = [index for index, reason in enumerate(reasons) if reason is None]
+            columns = _upload_metrics(some.uploads)
+            for index, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
+                lines.append(_line(job, start.round, client, attempt, reason, columns[index]))
                 for observer in plan.observers if reason is None else ():
-                    lines[-1] |= observer.upload(client, some.uploads[place], start.server)
+                    lines[-1] |= observer.upload(client, some.uploads[index], start.server)
                 on_client(lines[-1])
-            if taken:
-                fold.add_stack(job.addressed([some.clients[place] for place in taken], some.uploads.picked(taken)))
-            remembered = {some.clients[place]: some.memories[place] for place in taken if some.memories[place]}
-            memory |= {client: start.memories.pack(one) for client, one in remembered.items()}
-            examples += sum(some.uploads.examples[place] for place in taken) * job.local.epochs
-        note_losses(lines, start.memories.losses())
+            if accepted:
+                senders = [some.clients[index] for index in accepted]
+                fold.add_stack(job.addressed(senders, some.uploads.picked(accepted)))
+            states = {some.clients[index]: some.memories[index] for index in accepted if some.memories[index]}
+            memory |= {client: start.memories.pack(one) for client, one in states.items()}
+            examples += sum(some.uploads.examples[index] for index in accepted) * job.local.epochs
+        mark_restarts(lines, start.memories.losses())
         if plan.faults.enough(fold.uploads, len(cohort)):
             server = fold.finish(start.server, job.population)
-            _check(server, start.round)
+            _check_finite(server, start.round)
             for line in failed:
-                line.setdefault("dropped", "its round was repeated, because too few clients answered")
+                line.setdefault("dropped", "its round was repeated, because too few clients responded")
             lines = failed + lines
             if not plan.traffic:
                 lines = [{**line, "bytes_up": 0} for line in lines]
-            return TrainedRound(server, memory, lines, examples, time.perf_counter() - began)
+            return TrainedRound(server, memory, lines, examples, time.perf_counter() - started)
         failed += lines
     raise _under_quorum(plan.faults, start.round, failed)
 
 
-def _coming(job: Job, plan: Plan, start: Start) -> list[int]:
-    """The next round's cohort, where anybody remembers anything: it is read while this one trains."""
+def _next_cohort(job: Job, plan: Plan, start: Start) -> list[int]:
+    """Return the next cohort if clients have states, which are read while this cohort trains."""
     if not start.memories or start.round + 1 >= plan.rounds:
         return []
     return plan.cohort.sample(job.clients, job.seed, start.round + 1, 0)
 
 
-def note_losses(lines: list[dict[str, Any]], losses: Mapping[int, str]) -> None:
-    """Say in the lines of clients whose memory was lost why they started again from the global model."""
+def mark_restarts(lines: list[dict[str, Any]], losses: Mapping[int, str]) -> None:
+    """Record why clients with a lost state restarted from the global model."""
     for line in lines if losses else ():
         if line["client"] in losses:
             line["restarted"] = losses[line["client"]]
 
 
-def _remembered(job: Job, start: Start, client: int) -> Tree:
+def _recall(job: Job, start: Start, client: int) -> Tree:
     return job.remembered(client, start.server.weights, start.memory(client))
 
 
@@ -211,35 +212,35 @@ def _line(
     return line
 
 
-def _figures(uploads: Uploads) -> list[dict[str, Any]]:
-    """What every upload adds to its client's line."""
+def _upload_metrics(uploads: Uploads) -> list[dict[str, Any]]:
+    """Return the metrics of each upload for the record of its client."""
     columns = {"steps": uploads.steps, **uploads.figures, "bytes_up": [uploads.bytes_each] * len(uploads)}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _metrics(job: Job, start: Start, verdict: Verdict, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    taken = [line for line in lines if "dropped" not in line]
-    examples = sum(line["examples"] for line in taken)
+def _metrics(job: Job, start: Start, outcome: EvaluationOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    accepted = [line for line in lines if "dropped" not in line]
+    examples = sum(line["examples"] for line in accepted)
     received = broadcast(job.algorithm, start.server)
     down = job.bytes_down(start.server.weights, received, [line["client"] for line in lines])
     return {
         "round": start.round + 1,
-        **verdict.figures,
-        "train_loss": sum(line["train_loss"] * line["examples"] for line in taken) / examples,
-        "clients": len(taken),
-        "dropped": len(lines) - len(taken),
+        **outcome.figures,
+        "train_loss": sum(line["train_loss"] * line["examples"] for line in accepted) / examples,
+        "clients": len(accepted),
+        "dropped": len(lines) - len(accepted),
         **({"restarted": restarted} if (restarted := sum("restarted" in line for line in lines)) else {}),
         "bytes_up": sum(line["bytes_up"] for line in lines if "bytes_up" in line),
         "bytes_down": down,
     }
 
 
-def _check(server: Server, round: int) -> None:
+def _check_finite(server: Server, round: int) -> None:
     broken = [name for name, value in server.weights.params.items() if not torch.isfinite(value).all()]
     if broken:
         raise RunFailed(
-            f"the run diverged in round {round + 1}: the averaged parameter '{broken[0]}' is not finite although "
-            "every client's update was; lower the server's learning rate or local.lr",
+            f"the run diverged in round {round + 1}: the combined parameter '{broken[0]}' is not finite, although all "
+            "updates of the clients were; lower the server's learning rate or local.lr",
             ending=f"diverged in round {round + 1}",
         )
 
@@ -256,7 +257,7 @@ def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]]) ->
         )
     other = "raise faults.deadline" if "deadline" in first["dropped"] else "faults.dropout"
     return RunFailed(
-        f"round {round + 1} did not reach its quorum of {faults.quorum:.0%} in {faults.retries + 1} tries "
+        f"round {round + 1} did not reach its quorum of {faults.quorum:.0%} in {faults.retries + 1} attempts "
         f"({len(lost)} clients lost, {cause}); lower faults.quorum or {other}",
         ending=f"lost its quorum in round {round + 1}",
     )

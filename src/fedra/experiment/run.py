@@ -1,4 +1,4 @@
-"""Runs from configurations."""
+"""`fedra.run` and `fedra.resume`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def run(
     force: bool = False,
     console: Console | None = None,
 ) -> RunResult:
-    """Run a configuration.
+    """Train a configuration.
 
     Args:
-        config: A dict, the path of a TOML file, or a checked `Config`.
-        out: Folder for the record, which must be empty or hold a run; None keeps no record.
-        overrides: Words `key.sub=value` that replace settings.
-        metrics: Measured in addition to `evaluation.metrics`: names such as "auroc", functions (targets, probabilities)
+        config: A dict, the path of a TOML file, or a validated `Config`.
+        out: Output folder, which must be new, empty or hold a run; None writes no files.
+        overrides: Strings `key.sub=value` that override settings.
+        metrics: Metrics in addition to `evaluation.metrics`: names such as "auroc", functions (targets, probabilities)
             -> number on NumPy arrays, `fedra.evaluation.Metric`s, or a mapping from names to functions.
-        callbacks: What happens alongside: see `fedra.callbacks`.
-        force: Whether a run that is in the folder is replaced.
-        console: Where progress is shown; by default the standard error, where that is a terminal.
+        callbacks: Callbacks that run in addition to the built-in ones; see `fedra.callbacks`.
+        force: Whether to replace an existing run in the folder.
+        console: Where progress is shown; standard error if it is a terminal, by default.
 
     Returns:
         The trained model, the metrics of every round, the summary, and the folder.
@@ -54,17 +54,17 @@ def resume(
     callbacks: Sequence[Callback] = (),
     console: Console | None = None,
 ) -> RunResult:
-    """Continue the run in a folder from its last checkpoint; one killed before its first checkpoint starts anew.
+    """Continue the run in a folder from its last checkpoint, or from the start if it has none.
 
     Args:
-        out: The folder of a run from a configuration; a run of your own objects goes on by
+        out: The folder of a run that was started from a configuration; to resume a run of Python objects, use
             `Experiment(...).run(out, resume=True)`.
-        metrics: Functions of your own, which the folder does not hold.
-        callbacks: What happens alongside: see `fedra.callbacks`.
-        console: Where progress is shown; by default the standard error, where that is a terminal.
+        metrics: The metric functions of the run, which its folder does not contain.
+        callbacks: Callbacks that run in addition to the built-in ones; see `fedra.callbacks`.
+        console: Where progress is shown; standard error if it is a terminal, by default.
 
     Returns:
-        The same as the uninterrupted run, to the bit.
+        The result, bit for bit the same as that of an uninterrupted run.
 
     Example:
         >>> fedra.resume("runs/a")

@@ -1,4 +1,4 @@
-"""Training of a user's own model and data in one call."""
+"""`fedra.simulate`: train your own model on your own data in one call."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def simulate(
     console: Console | None = None,
     **settings: Any,
 ) -> RunResult:
-    """Train your own module across your own clients: `Experiment(...)` and its `run` in one call.
+    """Train your own model on your own clients; the same as `Experiment(...).run(...)`.
 
     Args:
         algorithm: An `Algorithm`, such as `fedra.algorithms.fedprox(mu=0.1)`.
-        model: Any `nn.Module` from a batch of inputs to logits; it is copied, never changed.
-        clients: For every client a pair (inputs, targets), a pair with a transform, a `Dataset` or a `DataLoader`.
+        model: Any `nn.Module` from a batch of inputs to logits; it is copied and never changed.
+        clients: For each client a pair (inputs, targets), a triple with a transform, a `Dataset` or a `DataLoader`.
         test: The test set in the same form, or None.
-        out: Folder for the record; None keeps no record.
-        callbacks: What happens alongside: see `fedra.callbacks`.
-        force: Whether a run that is in the folder is replaced.
-        resume: Whether an interrupted run in the folder is continued.
-        console: Where progress is shown; by default the standard error, where that is a terminal.
-        settings: Every other argument of `fedra.Experiment`, such as rounds, lr, optimizer, fraction, seed, runner.
+        out: Output folder; None writes no files.
+        callbacks: Callbacks that run in addition to the built-in ones; see `fedra.callbacks`.
+        force: Whether to replace an existing run in the folder.
+        resume: Whether to continue an interrupted run in the folder.
+        console: Where progress is shown; standard error if it is a terminal, by default.
+        settings: All other arguments of `fedra.Experiment`, such as rounds, lr, optimizer, fraction, seed, runner.
 
     Returns:
-        The trained module under its own names, the metrics of every round, the summary, and the folder.
+        The trained module with its original parameter names, the metrics of every round, the summary, and the folder.
 
     Example:
         >>> result = fedra.simulate(fedra.algorithms.fedavg(), net, clients, test, rounds=20, lr=0.1)
@@ -56,7 +56,7 @@ def simulate(
 
 
 def _with_settings() -> inspect.Signature:
-    """The signature with the settings by name, so that help and editors show them."""
+    """Return the signature with all settings by name, for help and editors."""
     own = inspect.signature(simulate)
     known = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
     more = [p for name, p in inspect.signature(Experiment).parameters.items() if name not in own.parameters]

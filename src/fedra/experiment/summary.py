@@ -1,4 +1,4 @@
-"""The summary of a run: what summary.json holds."""
+"""The summary of a run, which is the content of summary.json."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedra.models import parameters_of
 def summarize(
     config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: RunFailed | None = None
 ) -> dict[str, Any]:
-    """The summary of a run that finished, or that failed with the error given."""
+    """Summarize a run that finished, or that failed with the error `failure`."""
     summary: dict[str, Any] = {
         "status": "finished" if failure is None else "failed",
         "algorithm": config.algorithm.name,
@@ -40,7 +40,7 @@ def summarize(
     }
     if restarted := sum(line.get("restarted", 0) for line in metrics):
         summary["restarted"] = restarted
-    # A model that diverged or collapsed predicts one class: papers report such a run at chance level.
+    # A diverged or collapsed model predicts a single class, so papers report such a run at chance level.
     chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
     if collapsed := collapse_in(metrics):
         summary |= {"collapsed": collapsed, "chance_accuracy": chance}
@@ -50,7 +50,7 @@ def summarize(
 
 
 def versions() -> dict[str, str]:
-    """What the run was made with."""
+    """Return the versions of fedra, Python, torch and NumPy."""
     return {
         "fedra": fedra.__version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""A grid of settings and seeds: every point a run of its own, resumable, tabulated as papers print it."""
+"""`fedra.sweep`: train a grid of settings and seeds, resumable, with the table that papers print."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from fedra.trust import importing
 from fedra.writing import write_atomically
 
 MOST_CURVES = 10
-"""More points than colors are not drawn into one picture."""
+"""Largest number of points in one plot, limited by the number of colors."""
 
 
 class SweepResult(list[tuple[Point, Cell]]):
-    """The cells of a sweep: for every point of the grid its settings, its runs and their outcomes."""
+    """The result of a sweep: for each point of the grid its settings, its runs and their results."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A dict for each point: settings, accuracies (in percent, one a seed), mean, deviation, failed, runs."""
+        """One dict per point: settings, accuracies (in percent, one per seed), mean, deviation, failed, runs."""
         return [cell_record(point, cell) | {"mean": cell.mean, "deviation": cell.deviation} for point, cell in self]
 
     def __repr__(self) -> str:
@@ -51,17 +51,17 @@ def sweep(
     out: Path | str = "runs/sweep",
     console: Console | None = None,
 ) -> SweepResult:
-    """Run a grid of settings and seeds; runs that are finished are not run again, failed ones do not stop the others.
+    """Train a grid of settings and seeds; finished runs are not repeated, and failed ones do not stop the others.
 
     Args:
-        config: The configuration as a dict or the path of a TOML file; its table [sweep] may hold the grid.
-        grid: What is varied: a mapping from dotted keys to values, or words `key=a,b` as the command takes them.
-        seeds: How many seeds per point, from the configuration's own on; by default what [sweep] says.
-        out: Folder for all runs, the table and the pictures.
-        console: Where progress is shown; by default the standard error, where that is a terminal.
+        config: The configuration as a dict or the path of a TOML file; its section [sweep] may define the grid.
+        grid: The settings to vary: a mapping from dotted keys to values, or strings `key=a,b` as on the command line.
+        seeds: Number of seeds per point, counted up from the configuration's seed; that of [sweep], or 1, by default.
+        out: Output folder for all runs, tables and plots.
+        console: Where progress is shown; standard error if it is a terminal, by default.
 
     Returns:
-        The points of the grid with the outcomes of their runs.
+        The points of the grid with the results of their runs, as a list with the attribute `rows`.
 
     Example:
         >>> fedra.sweep("c.toml", {"local.lr": [0.1, 0.01]}, seeds=3, out="runs/lr").rows
@@ -80,15 +80,15 @@ def sweep(
 
 
 def read_grid(source: str | Path | Mapping[str, Any], words: Sequence[str]) -> tuple[Config, dict[str, list[Any]]]:
-    """The base configuration and the swept keys; a word with several values sweeps, one with one value sets."""
+    """Return the base configuration and the swept keys; a word with several values sweeps, with one value overrides."""
     table = configuration.read(source)
     written = table.sweep.grid if table.sweep else {}
-    grid: dict[str, list[Any]] = dict(_flat(written))
+    grid: dict[str, list[Any]] = dict(_flatten_grid(written))
     overrides = []
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
-            raise ConfigError(f"'{word}' is not of the form key=a,b,c")
+            raise ConfigError(f"settings of a sweep must have the form key=a,b,c, got '{word}'")
         values = [parse_value(item) for item in split_values(text)]
         grid.pop(key, None)
         if len(values) > 1:
@@ -98,21 +98,21 @@ def read_grid(source: str | Path | Mapping[str, Any], words: Sequence[str]) -> t
     merged = table.model_dump()
     apply_changes(merged, [parse_override(word) for word in overrides])
     if "seed" in grid:
-        raise ConfigError("a sweep cannot vary 'seed': say how many seeds with --seeds, or with seeds in [sweep]")
+        raise ConfigError("a sweep cannot vary 'seed': set the number of seeds with --seeds, or with seeds in [sweep]")
     return configuration.read(merged), grid
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
-    """The swept keys with their values; a dotted key is a table of tables unless it was quoted."""
+def _flatten_grid(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """Yield the swept keys with their values; TOML reads an unquoted dotted key as nested tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten_grid(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", list(value) if isinstance(value, list | tuple) else [value]
 
 
 def split_values(text: str) -> list[str]:
-    """Split at commas that stand outside brackets and quotes."""
+    """Split at commas outside brackets and quotes."""
     items, depth, quote, current = [], 0, "", ""
     for character in text:
         if quote:
@@ -132,7 +132,7 @@ def split_values(text: str) -> list[str]:
 
 
 def expand(config: Config, grid: Mapping[str, Sequence[Any]], seeds: int, out: Path) -> list[Point]:
-    """All points of the grid, each with its runs and their folders."""
+    """Return all points of the grid, each with its runs and their folders."""
     points = []
     for values in itertools.product(*grid.values()):
         settings = tuple(zip(grid, values, strict=True))
@@ -152,47 +152,50 @@ def _slug(text: str) -> str:
 
 
 def _check_all(points: Sequence[Point]) -> None:
-    """Find mistakes in any point before hours are spent on the first."""
+    """Check all points before the first run starts."""
     folders = Counter(folder for point in points for _, _, folder in point.runs)
     name, count = folders.most_common(1)[0] if folders else (Path(), 0)
     if count > 1:
-        raise ConfigError(f"{count} points of the grid would share the folder '{name.name}': give each value once")
+        raise ConfigError(
+            f"the points of the grid must have different folders, got {count} for '{name.name}': give each value once"
+        )
     for point in points:
         for _, config, folder in point.runs:
             wanted = mark_weights(resolve_defaults(config))
-            if (folder / "config.toml").exists() and _matters(RunFolder(folder).config()) != _matters(wanted):
+            if (folder / "config.toml").exists() and _comparable(RunFolder(folder).config()) != _comparable(wanted):
                 raise ConfigError(
-                    f"the run in '{folder}' was made with another configuration: choose another folder with --out"
+                    f"the run in '{folder}' must have the same configuration, got another one: choose another "
+                    "folder with --out"
                 )
 
 
-def _matters(config: Config) -> str:
-    """What a run's result depends on, to compare: not where it ran, nor how often it was saved."""
-    kept = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
-    return configuration.write(configuration.read(kept))
+def _comparable(config: Config) -> str:
+    """Return the settings that a result depends on, without those of the machine and of checkpoints."""
+    settings = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
+    return configuration.write(configuration.read(settings))
 
 
 def _run_all(points: Sequence[Point], console: Console) -> None:
     runs = [run for point in points for run in point.runs]
     waiting = [run for run in runs if not RunFolder(run[2]).finished]
-    console.print(f"{len(runs)} runs, {len(runs) - len(waiting)} of them finished before", highlight=False)
+    console.print(f"{len(runs)} runs, {len(runs) - len(waiting)} already finished", highlight=False)
     started = time.monotonic()
     for number, (_, config, folder) in enumerate(waiting):
         left = (time.monotonic() - started) / number * (len(waiting) - number) if number else None
-        told = "" if left is None else f", about {duration(left)} left"
-        console.print(f"[{number + 1}/{len(waiting)}] {folder.name}{told}", highlight=False, markup=False)
+        remaining = "" if left is None else f", about {duration(left)} left"
+        console.print(f"[{number + 1}/{len(waiting)}] {folder.name}{remaining}", highlight=False, markup=False)
         try:
             if (folder / "config.toml").exists():
                 experiment.resume(folder, console=console)
             else:
                 experiment.run(config, out=folder, console=console)
         except RunFailed as error:
-            console.print(f"failed: {error}", highlight=False, markup=False, soft_wrap=True)  # the sweep goes on
+            console.print(f"failed: {error}", highlight=False, markup=False, soft_wrap=True)  # the sweep continues
 
 
 def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
-    """The chosen figure of a point's runs."""
-    figure = SweepMetric(metric)
+    """Return the chosen metric of a point's runs."""
+    chosen = SweepMetric(metric)
     accuracies, endings = [], []
     for _, _, folder in point.runs:
         summary, failure = RunFolder(folder).summary(), RunFolder(folder).failure()
@@ -200,7 +203,7 @@ def outcome(point: Point, metric: str = "final_accuracy") -> Cell:
             failure = "collapsed"
         if failure:
             endings.append(failure)
-        accuracies.append(figure.chance(summary) if failure else figure.value(summary, folder))
+        accuracies.append(chosen.chance(summary) if failure else chosen.value(summary, folder))
     return Cell(tuple(accuracies), tuple(endings))
 
 
@@ -230,4 +233,4 @@ def _report(
 
         runs = {point.label: [RunFolder(folder).metrics() for _, _, folder in point.runs] for point, _ in cells}
         draw_mean_curves(runs, out / "curves.svg", validated)
-    console.print(f"tables and pictures in {out}", highlight=False)
+    console.print(f"tables and plots in {out}", highlight=False)

@@ -1,4 +1,4 @@
-"""A user's own tensors, arrays and data sets as the core's examples, checked before anything is trained on them."""
+"""Convert a user's tensors, arrays and data sets to examples, validated before training."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Batches = Callable[[Tensor], Tensor]
 """A function from a batch of inputs to a batch of inputs, such as an augmentation."""
 
 Client = tuple[Any, Any] | tuple[Any, Any, Batches] | TorchDataset[Any] | DataLoader[Any]
-"""A pair (inputs, targets), the pair with a transform, a map-style data set, or a loader of one."""
+"""A pair (inputs, targets), a triple that adds a transform, a map-style data set, or a loader of one."""
 
 FIXED_SEED = 0
-"""For passes that only look: a random data set shows them the same example every time."""
+"""Seed of passes outside training, so a random data set always returns the same example to them."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """A user's function on batches. What it draws comes from the client's own stream, for every batch anew."""
+    """A user's function on batches, seeded for every batch from the client's random stream."""
 
     function: Batches
     deterministic: bool = False
@@ -40,13 +40,13 @@ class Function:
             return self.function(inputs)
 
     def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        with seeded(_drawn(generator)):
+        with seeded(_draw_seed(generator)):
             return self.function(inputs)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads examples of a data set by their rows whenever they are needed, so random ones are fresh every epoch."""
+    """Reads examples of a data set when they are needed, so random transforms differ in every epoch."""
 
     source: TorchDataset[Any]
     deterministic: bool = False
@@ -56,7 +56,7 @@ class Reader:
             return self._read(inputs)
 
     def batch(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        with seeded(_drawn(generator)):
+        with seeded(_draw_seed(generator)):
             return self._read(inputs)
 
     def _read(self, rows: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ class Reader:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the generators that a user's code may draw from (torch, random, NumPy), and restore them after the block."""
-    plain, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  (the user's code may use the old one)
+    """Seed the global generators of torch, random and NumPy in the block, and restore them afterward."""
+    plain, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  (user code may use the old one)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
@@ -77,12 +77,12 @@ def seeded(seed: int) -> Iterator[None]:
         np.random.set_state(numbers)  # noqa: NPY002
 
 
-def _drawn(generator: torch.Generator) -> int:
+def _draw_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**62, (), generator=generator))
 
 
 def examples_of(source: Client, where: str) -> Examples:
-    """The examples of one client or of the test set; `where` starts the sentence of a mistake."""
+    """Convert the examples of a client or the test set, which error messages call `where`."""
     if isinstance(source, DataLoader):
         source = source.dataset
     if isinstance(source, IterableDataset) or not (isinstance(source, tuple | list) or hasattr(source, "__getitem__")):
@@ -100,7 +100,7 @@ def examples_of(source: Client, where: str) -> Examples:
 def _from_pair(source: tuple[Any, ...] | list[Any], where: str) -> Examples:
     if len(source) not in (2, 3) or (len(source) == 3 and not callable(source[2])):
         raise ConfigError(
-            f"{where} must be a pair (inputs, targets) or a triple with a transform, got {len(source)} things"
+            f"{where} must be a pair (inputs, targets) or a triple with a transform, got {len(source)} items"
         )
     transform: InputTransform = Function(source[2]) if len(source) == 3 else AsIs()
     inputs, targets = (torch.as_tensor(values) for values in source[:2])
@@ -108,20 +108,20 @@ def _from_pair(source: tuple[Any, ...] | list[Any], where: str) -> Examples:
         raise ConfigError(
             f"{where} must have as many inputs as targets, and at least one, got {len(inputs)} and {len(targets)}"
         )
-    return Examples(inputs, checked_targets(targets, where), transform)
+    return Examples(inputs, validate_targets(targets, where), transform)
 
 
 def _from_dataset(source: TorchDataset[Any], where: str) -> Examples:
     count = len(source)  # type: ignore[arg-type]
     if not count:
-        raise ConfigError(f"{where} must hold at least one example, got none: leave it out or give it some")
+        raise ConfigError(f"{where} must have at least one example, got none: leave it out, or add examples")
     with seeded(FIXED_SEED):
         targets = torch.as_tensor(np.asarray([source[row][1] for row in range(count)]))
-    return Examples(torch.arange(count), checked_targets(targets, where), Reader(source))
+    return Examples(torch.arange(count), validate_targets(targets, where), Reader(source))
 
 
-def checked_targets(targets: Tensor, where: str) -> Tensor:
-    """Class numbers as a vector of int64; a single column, as some files have it, is taken as one."""
+def validate_targets(targets: Tensor, where: str) -> Tensor:
+    """Return class numbers as an int64 vector; a single column is flattened."""
     if targets.dim() == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     if targets.is_floating_point() or targets.is_complex() or targets.dim() != 1:
@@ -133,5 +133,5 @@ def checked_targets(targets: Tensor, where: str) -> Tensor:
 
 
 def prepared(examples: Examples, count: int) -> Tensor:
-    """The first inputs as the model sees them."""
+    """Return the first inputs, prepared for the model."""
     return examples.transform.prepare(examples.inputs[:count])

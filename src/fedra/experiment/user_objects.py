@@ -1,4 +1,4 @@
-"""A user's own algorithm, module and data as the ingredients of a job."""
+"""Build jobs from a user's algorithm, module and data."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from fedra.models.find_head import HeadAlone, split_at_head, unwrapped
 from fedra.models.user_model import NamedHead
 
 OWN = "your data"
-"""What the data set of a user's own tensors is called."""
+"""The name of a data set of user tensors."""
 
 
 @dataclass(frozen=True)
 class UserObjects:
-    """What a user gives to `Experiment`: nothing of it is changed."""
+    """The objects given to `Experiment`, which are never changed."""
 
     algorithm: Algorithm
     model: nn.Module
     clients: Sequence[Client]
     test: Client | None
     public: Client | None
-    precise: bool  # whether a precision was asked for; else the module's own is used
+    precise: bool  # whether a precision is set; otherwise that of the module is used
     metrics: MetricChoice = ()
 
     def build(self, config: Config) -> Built:
-        """The job of these objects with the configuration's settings."""
+        """Build the job of these objects with the settings of the configuration."""
         check_settings(config, self.algorithm)
         if self.public is not None:
             self.algorithm.data.check_public(self.algorithm)
@@ -73,7 +73,7 @@ class UserObjects:
         )
 
     def _unwrap(self, module: nn.Module) -> nn.Module:
-        """The trained module under the names of the user's own."""
+        """Return the trained module with the user's parameter names."""
         return module if isinstance(self.model, NamedHead | HeadAlone) else unwrapped(module)
 
     def _public(self) -> Public | None:
@@ -85,7 +85,7 @@ class UserObjects:
     def _dataset(
         self, config: Config, clients: OwnClients, test: Examples | None, sample: Tensor, classes: int
     ) -> Dataset:
-        """What the evaluators need to know, as a data set whose training examples stay with the clients."""
+        """Return the data set for the evaluators; its training examples stay with the clients."""
         every = [*clients.examples, *(() if test is None else (test,))]
         verified = config.evaluation.protocol == "verification"
         for number, examples in enumerate(every):
@@ -93,14 +93,14 @@ class UserObjects:
             shape = tuple(prepared(examples, 1).shape[1:])
             if shape != tuple(sample.shape[1:]):
                 raise ConfigError(
-                    f"all inputs must have one shape: {where} has {shape}, client 0 {tuple(sample.shape[1:])}"
+                    f"all inputs must have the shape of client 0, {tuple(sample.shape[1:])}, got {shape} in {where}"
                 )
             low, high = int(examples.targets.min()), int(examples.targets.max())
-            unseen = verified and number == len(clients)  # people whom training never sees have labels of their own
+            unseen = verified and number == len(clients)  # unseen identities have other labels
             if low < 0 or (high >= classes and not unseen):
                 raise ConfigError(
-                    f"labels must be 0 to {classes - 1}, the classes of the model's head, and {where} has "
-                    f"{low if low < 0 else high}"
+                    f"labels must be between 0 and {classes - 1} (the classes of the model's head), got "
+                    f"{low if low < 0 else high} in {where}"
                 )
         empty = Split(sample[:0].cpu(), torch.empty(0, dtype=torch.int64))
         found = Dataset(name=OWN, train=empty, test=empty, classes=tuple(map(str, range(classes))))
@@ -112,7 +112,7 @@ class UserObjects:
 
 @torch.no_grad()
 def _classes(module: nn.Module, sample: Tensor) -> int:
-    """The number of classes: the width of the logits on some of the first client's inputs."""
+    """Return the number of classes, the width of the logits for inputs of the first client."""
     kind, shape = sample.dtype, tuple(sample.shape[1:])
     try:
         own = next(module.parameters()).dtype
@@ -121,13 +121,14 @@ def _classes(module: nn.Module, sample: Tensor) -> int:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"the model cannot read client 0's inputs, {kind} of shape {shape} each ({reason}): give inputs that its "
-            "body accepts and a head whose logits are (batch, classes)"
+            f"the model must accept the inputs of client 0, {kind} of shape {shape} each, got an error "
+            f"({reason}): give "
+            "inputs that its body accepts, and a head whose logits are (batch, classes)"
         ) from error
 
 
 def describe_parts(algorithm: Algorithm) -> dict[str, Any]:
-    """An algorithm made in Python as the run's record names it."""
+    """Describe an algorithm made in Python for config.toml."""
     return {
         "label": " + ".join(part.name for part in algorithm.objective),
         "parts": [repr(p) for p in algorithm.parts().values()],

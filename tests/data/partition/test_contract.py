@@ -19,10 +19,10 @@ TARGETS = np.repeat(np.arange(4), 10)
     [
         ("dirichlt", {}, "no partition 'dirichlt': did you mean 'dirichlet'"),
         ("dirichlet", {"alpa": 1.0}, "no field 'alpa': did you mean 'alpha'"),
-        ("dirichlet", {"alpha": -1.0}, "cannot use alpha = -1.0"),
-        ("dirichlet", {"alpha": float("nan")}, "cannot use alpha = nan"),
-        ("shards", {"shards": 0}, "cannot use shards = 0"),
-        ("quantity", {"law": "zipf"}, "cannot use law = 'zipf'"),
+        ("dirichlet", {"alpha": -1.0}, "'alpha' of .* must be at least 0.000001, got -1.0"),
+        ("dirichlet", {"alpha": float("nan")}, "'alpha' of .*, got nan"),
+        ("shards", {"shards": 0}, "'shards' of .* must be at least 1, got 0"),
+        ("quantity", {"law": "zipf"}, "'law' of .*, got 'zipf'"),
         ("one-class", {"alpha": 1.0}, "no field 'alpha': it has none"),
     ],
 )

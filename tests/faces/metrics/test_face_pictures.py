@@ -84,13 +84,13 @@ def test_figures_are_written_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "figures.json"
     write_json(path, scores().figures((0.1,)))
     assert json.loads(path.read_text(encoding="utf-8"))["auroc"] == scores().auroc()
-    with pytest.raises(DataError, match="NaN or infinite"):
+    with pytest.raises(DataError, match="must be finite"):
         write_json(path, {"rate": math.nan})
     assert json.loads(path.read_text(encoding="utf-8"))["impostors"] == 300
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"end its name with .svg or .png"):
+    with pytest.raises(ConfigError, match=r"must end in .svg or .png"):
         draw_roc({"mine": scores()}, tmp_path / "roc.gif")
     with pytest.raises(ConfigError, match="nothing to draw CMC curves of"):
         draw_cmc({}, tmp_path / "cmc.svg")

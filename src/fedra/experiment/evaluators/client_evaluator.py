@@ -1,4 +1,4 @@
-"""The test of a federation of recognizers: every client among strangers, by one model or by each client's own."""
+"""The protocol "clients": each client recognizes its own people among unseen identities."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedra.core.job import Job
 from fedra.core.model import Model, Weights
 from fedra.data import Dataset
 from fedra.errors import DataError, RunFailed
-from fedra.experiment.evaluators.evaluator import Verdict
+from fedra.experiment.evaluators.evaluator import EvaluationOutcome
 from fedra.faces.metrics.client_recognition import Device, Found, Recognition, draw_devices, search
 from fedra.faces.metrics.collapse import Directed, give_directions
 from fedra.runners.base import Runner
 
 
-class ClientsJudge:
-    """Some held-out images of every person enroll it at its client, the others probe it, and so do strangers'.
+class ClientEvaluator:
+    """Enrolls each person at their client with some held-out images, and probes with the others and with impostors.
 
-    Nothing of either is trained on. Images are embedded in this process: those of the tested clients once for a shared
-    model; for a model of the client's own its enrolled images, its probes and its impostors.
+    None of these images is used in training. They are embedded in this process: once for a model that all clients
+    share, and per client for a personal model.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class ClientsJudge:
         self._place = torch.full((len(known),), -1).scatter(0, shown, torch.arange(len(shown)))
         self._shown = Examples(known.inputs[shown], known.targets[shown], transform).kept()
 
-    def __call__(self, job: Job, runner: Runner, weights: Weights) -> Verdict:
+    def __call__(self, job: Job, runner: Runner, weights: Weights) -> EvaluationOutcome:
         found = self.shared(job.model, weights)
         figures = self.figures(found)
-        told = {"collapsed": reason} if (reason := found.collapse_of_all()) else {}
-        return Verdict({"accuracy": accuracy_of(figures), "loss": None, **figures, **told})
+        collapse = {"collapsed": reason} if (reason := found.collapse_of_all()) else {}
+        return EvaluationOutcome({"accuracy": accuracy_of(figures), "loss": None, **figures, **collapse})
 
     def figures(self, found: Recognition) -> dict[str, float | None]:
-        """The figures of what was found; None each where no client found anything."""
+        """Return the metrics, each None if no client has scores."""
         return found.figures(self.fpir)
 
     def comparisons(self) -> dict[str, int]:
-        """How many genuine and impostor scores a model gives whose embeddings differ."""
+        """Return the numbers of genuine and impostor comparisons of a model that has not collapsed."""
         templates = [len(torch.unique(self._people[device.enrolled])) for device in self.devices]
         met = [len(device.impostors) for device in self.devices]
         return {
@@ -71,17 +71,17 @@ class ClientsJudge:
         }
 
     def shared(self, model: Model, weights: Weights) -> Recognition:
-        """What the clients find if all use one model."""
-        features, _, collapsed = _embedded(model, weights, self._shown)
+        """Test all clients with one shared model."""
+        features, _, collapsed = _embed(model, weights, self._shown)
         return Recognition.of(
             (device.client, collapsed or self._search(device, features[self._place[device.rows]]))
             for device in self.devices
         )
 
     def own(self, model: Model, weights: Weights, device: Device) -> Found | str | None:
-        """What one client finds by a model of its own, or why that cannot tell faces apart; None for no numbers."""
+        """Test one client with its personal model; returns the reason if it collapsed, None if it is not finite."""
         inputs, people = self._held_out.inputs[device.rows], self._people[device.rows]
-        features, _, collapsed = _embedded(model, weights, Examples(inputs, people, self._held_out.transform))
+        features, _, collapsed = _embed(model, weights, Examples(inputs, people, self._held_out.transform))
         if not bool(features.isfinite().all()):
             return None
         return collapsed or self._search(device, features)
@@ -94,11 +94,11 @@ class ClientsJudge:
 
 
 def accuracy_of(figures: Mapping[str, float | None]) -> float | None:
-    """The share of right decisions where both kinds of errors are as frequent."""
+    """Return the share of correct decisions at the equal error rate."""
     eer = figures["eer"]
     return None if eer is None else 1 - eer
 
 
-def _embedded(model: Model, weights: Weights, images: Examples) -> Directed:
+def _embed(model: Model, weights: Weights, images: Examples) -> Directed:
     arranged = Weights(*(model.arrange(values) for values in weights))
     return give_directions(embed(model, arranged, images), model.precision.passes)

@@ -1,4 +1,4 @@
-"""What is tested once, when all rounds are done."""
+"""The final tests, after the last round."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fedra.evaluation.client_tests import ClientTests, testable_rows
 from fedra.evaluation.metrics import DEFAULT, compute_metrics, probabilities_of
 from fedra.evaluation.personal_models import personalized
 from fedra.experiment.build import Built, build_runner
-from fedra.experiment.evaluators.client_evaluator import ClientsJudge
+from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.experiment.evaluators.recognition import diverged, recognize, result, summary_of, warnings, write_recognition
 from fedra.experiment.evaluators.round_summary import Measures
-from fedra.experiment.rounds import note_losses
+from fedra.experiment.rounds import mark_restarts
 from fedra.reports import client_models as personal_report
 from fedra.storage.claims import claim
 from fedra.storage.run_folder import RunFolder
@@ -32,7 +32,7 @@ from fedra.storage.state import State
 from fedra.writing import write_atomically
 
 
-def last_test(
+def run_final_tests(
     config: Config,
     built: Built,
     job: Job,
@@ -41,11 +41,13 @@ def last_test(
     console: Console | None,
     best: BestModel | None = None,
 ) -> dict[str, Any]:
-    """What is tested once, after the last round: the test set where rounds were tested on validation examples, tables
-    by class, every client, every client's own model, or all models on unseen identities.
+    """Run the tests after the last round, and return their part of the summary.
+
+    These are, as configured: the test set if rounds were tested on validation examples, metrics by class, the test of
+    every client, personal models, or all models on unseen identities.
     """
-    if isinstance(built.judge, ClientsJudge):
-        return _recognize(config, built.judge, job, state, folder, console)
+    if isinstance(built.evaluator, ClientEvaluator):
+        return _recognize(config, built.evaluator, job, state, folder, console)
     found = _test(built, job, state.server.weights, folder, console, best)
     if job.algorithm.personalize is not None:
         return found | _personalize(config, built.measures, job, state, folder, console)
@@ -55,7 +57,7 @@ def last_test(
 def _test(
     built: Built, job: Job, weights: Weights, folder: RunFolder | None, console: Console | None, best: BestModel | None
 ) -> dict[str, Any]:
-    """Figures of the test set that no round has measured: `test_` of the last model and `best_test_` of the best."""
+    """Measure the test set after rounds on validation examples: `test_` of the last model, `best_test_` of the best."""
     found: dict[str, Any] = {}
     if job.validation is not None:
         found |= {"rounds_tested_on": "validation", "validation_examples": len(job.validation)}
@@ -82,7 +84,7 @@ def _test(
 
 
 def measure(job: Job, weights: Weights, measures: Measures, tables: bool = False) -> dict[str, Any]:
-    """The metrics of a model on the test set; with `tables`, those by class too."""
+    """Compute the metrics of a model on the test set; with `tables`, also those by class."""
     assert job.test is not None, "the job has no test set"
     counts = evaluate(job.model, weights, job.test, job.classes, scores=True)
     assert counts.logits is not None, "the scores were asked for"
@@ -94,22 +96,25 @@ def measure(job: Job, weights: Weights, measures: Measures, tables: bool = False
 
 def _outcome(measures: Measures, best: BestModel, last: dict[str, Any], at_best: dict[str, Any]) -> str:
     shown = dict.fromkeys((METRICS["accuracy"], measures.best))
-    told = [f"{one.name} {one.text(at_best[one.key])} (last round {one.text(last[one.key])})" for one in shown]
-    return f"test set, model of round {best.round}, the best on validation by {measures.best.name}: {', '.join(told)}"
+    parts = [f"{one.name} {one.text(at_best[one.key])} (last round {one.text(last[one.key])})" for one in shown]
+    return f"test set, model of round {best.round}, the best on validation by {measures.best.name}: {', '.join(parts)}"
 
 
 def _test_clients(
     measures: Measures, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, Any]:
-    """The final model on every client's own mixture of classes: client-tests.jsonl, and figures for the summary."""
+    """Test the final model on each client's distribution of classes, and write client-tests.jsonl."""
     if job.test is None:
-        tell(console, "the clients are not tested: the data set has no test examples")
+        tell(console, "clients are not tested, because the data set has no test examples")
         return {}
     tests = testable_rows(job)
     metrics = [metric for metric in measures.single if metric.name not in DEFAULT]
     found = ClientTests.of(job, state.server.weights, tests, metrics)
     if len(tests) < len(job.clients):
-        tell(console, f"{len(job.clients) - len(tests)} clients are not tested: the test set has none of their classes")
+        tell(
+            console,
+            f"{len(job.clients) - len(tests)} clients are not tested, because the test set has none of their classes",
+        )
     if folder:
         claim(folder.path, "client-tests.jsonl")
         _write_lines(folder.path / "client-tests.jsonl", found.lines(job, tests))
@@ -121,37 +126,44 @@ def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def _recognize(
-    config: Config, judge: ClientsJudge, job: Job, state: State, folder: RunFolder | None, console: Console | None
+    config: Config,
+    evaluator: ClientEvaluator,
+    job: Job,
+    state: State,
+    folder: RunFolder | None,
+    console: Console | None,
 ) -> dict[str, Any]:
-    found = recognize(judge, job, partial(build_runner, config), state.server, state.memory.get, state.round, console)
-    tell(console, result(judge, found))
-    for warning in warnings(judge, found):
+    found = recognize(
+        evaluator, job, partial(build_runner, config), state.server, state.memory.get, state.round, console
+    )
+    tell(console, result(evaluator, found))
+    for warning in warnings(evaluator, found):
         tell(console, warning)
-    tell(console, personal_report.warning(diverged(judge, found), len(judge.devices)))
+    tell(console, personal_report.warning(diverged(evaluator, found), len(evaluator.devices)))
     if folder:
-        write_recognition(folder.path, judge, found)
+        write_recognition(folder.path, evaluator, found)
     losses = state.memory.losses()
     warn_of_restarts(console, [{"client": client, "restarted": reason} for client, reason in losses.items()])
-    return summary_of(judge, found) | ({"personalized_restarted": len(losses)} if losses else {})
+    return summary_of(evaluator, found) | ({"personalized_restarted": len(losses)} if losses else {})
 
 
 def _personalize(
     config: Config, measures: Measures, job: Job, state: State, folder: RunFolder | None, console: Console | None
 ) -> dict[str, float | None]:
-    """Every client's own model after the last round: figures for the summary, a line per client for the record."""
+    """Train and test the personal models after the last round, and write one record per client."""
     assert job.algorithm.personalize is not None, "the algorithm has no personalizer"
     if job.test is None:
-        tell(console, "clients' own models are not tested: the data set has no test examples")
+        tell(console, "personal models are not tested, because the data set has no test examples")
         return {}
     metrics = [metric for metric in measures.single if metric.name not in DEFAULT]
     total = len(job.clients) * len(job.algorithm.personalize.stages)
     make = partial(build_runner, config)
-    with steps(console, "every client's own model", total) as done:
+    with steps(console, "personal models", total) as done:
         outcome = personalized(job, make, state.server, state.memory.get, state.round, done, metrics)
     tell(console, personal_report.result(outcome))
     tell(console, personal_report.warning(outcome.diverged, len(job.clients)))
     lines = personal_report.lines(job, outcome)
-    note_losses(lines, state.memory.losses())
+    mark_restarts(lines, state.memory.losses())
     warn_of_restarts(console, lines)
     if folder:
         personal_report.write(folder.path, outcome, lines)

@@ -1,4 +1,4 @@
-"""After the last round: what clients recognize by the frozen, the global and their own models, as table and picture."""
+"""The final test of the protocol "clients": recognition with the initial, the global and the personal models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedra.core.model import Weights
 from fedra.core.tree import Tree
 from fedra.core.view import Server
 from fedra.evaluation.personal_models import own_models
-from fedra.experiment.evaluators.client_evaluator import ClientsJudge
+from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.faces.metrics.client_recognition import Found, Recognition
 from fedra.faces.metrics.collapse import collapse_warning
 from fedra.reports.client_models import NAMED, counted
@@ -25,7 +25,7 @@ from fedra.writing import write_atomically
 
 
 def recognize(
-    judge: ClientsJudge,
+    evaluator: ClientEvaluator,
     job: Job,
     make_runner: Callable[[Job], Runner],
     server: Server,
@@ -33,88 +33,89 @@ def recognize(
     rounds: int,
     console: Console | None = None,
 ) -> dict[str, Recognition]:
-    """By the model the run began with, by the final global one and, where clients have any, by their own.
+    """Test the clients with the initial model, the final global model and, if there are any, personal models.
 
-    A client whose own model diverged is not among the last, and one whose own model collapsed has no scores.
+    Clients whose personal model diverged are missing from the last, and those whose model collapsed have no scores.
     """
     found = {
-        "frozen": judge.shared(job.model, job.model.start),
-        "global": judge.shared(job.model, server.weights),
+        "frozen": evaluator.shared(job.model, job.model.start),
+        "global": evaluator.shared(job.model, server.weights),
     }
     if job.algorithm.personalize is None:
         return found
-    with steps(console, "every client's own model", len(judge.devices)) as done:
-        tested = [device.client for device in judge.devices]
+    with steps(console, "personal models", len(evaluator.devices)) as done:
+        tested = [device.client for device in evaluator.devices]
         own = own_models(job, make_runner, server, memory, rounds, tested)
-        found["personal"] = Recognition.of(_searched(judge, job, own, done))
+        found["personal"] = Recognition.of(_search_devices(evaluator, job, own, done))
     return found
 
 
-def _searched(
-    judge: ClientsJudge, job: Job, own: Iterator[tuple[int, Weights | None]], done: Callable[[int], None]
+def _search_devices(
+    evaluator: ClientEvaluator, job: Job, own: Iterator[tuple[int, Weights | None]], done: Callable[[int], None]
 ) -> Iterator[tuple[int, Found | str]]:
-    devices = {device.client: device for device in judge.devices}
+    devices = {device.client: device for device in evaluator.devices}
     for client, weights in own:
-        found = None if weights is None else judge.own(job.model, weights, devices[client])
+        found = None if weights is None else evaluator.own(job.model, weights, devices[client])
         if found is not None:
             yield client, found
         done(1)
 
 
-def diverged(judge: ClientsJudge, found: Mapping[str, Recognition]) -> list[int]:
-    """The tested clients whose own models are not finite."""
+def diverged(evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> list[int]:
+    """Return the tested clients whose personal models are not finite."""
     if "personal" not in found:
         return []
     own = found["personal"]
     known = own.found.keys() | own.collapsed.keys()
-    return [device.client for device in judge.devices if device.client not in known]
+    return [device.client for device in evaluator.devices if device.client not in known]
 
 
 def collapsed_clients(found: Mapping[str, Recognition]) -> dict[int, str]:
-    """The tested clients whose own models give every face one direction, each with the reason."""
+    """Return the tested clients whose personal models have collapsed, with the reasons."""
     return dict(found["personal"].collapsed) if "personal" in found else {}
 
 
 def collapses(found: Mapping[str, Recognition]) -> dict[str, str]:
-    """Which of the models that all clients share have collapsed, and why."""
+    """Return which shared models have collapsed, with the reasons."""
     reasons = {name: one.collapse_of_all() for name, one in found.items() if name != "personal"}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def result(judge: ClientsJudge, found: Mapping[str, Recognition]) -> str:
-    """The outcome in one line."""
-    aurocs = {name: judge.figures(one)["auroc"] for name, one in found.items()}
-    told = ", ".join(f"{name} {'none' if value is None else f'{value:.4f}'}" for name, value in aurocs.items())
-    return f"AUROC of {len(judge.devices)} clients among strangers, by model: {told}"
+def result(evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> str:
+    """Return the AUROCs as one line of text."""
+    aurocs = {name: evaluator.figures(one)["auroc"] for name, one in found.items()}
+    values = ", ".join(f"{name} {'none' if value is None else f'{value:.4f}'}" for name, value in aurocs.items())
+    return f"AUROC of {len(evaluator.devices)} clients against unseen identities, by model: {values}"
 
 
-def summary_of(judge: ClientsJudge, found: Mapping[str, Recognition]) -> dict[str, Any]:
-    """Figures for the summary, as personal_auroc and so on, and how many clients were tested on how much."""
-    figures = {f"{name}_{key}": value for name, one in found.items() for key, value in judge.figures(one).items()}
+def summary_of(evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> dict[str, Any]:
+    """Return the metrics for the summary, such as personal_auroc, and the numbers of clients and comparisons."""
+    figures = {f"{name}_{key}": value for name, one in found.items() for key, value in evaluator.figures(one).items()}
     reasons = {f"{name}_collapsed": reason for name, reason in collapses(found).items()}
     own = {"collapsed_clients": len(lost)} if (lost := collapsed_clients(found)) else {}
-    counts = {"tested_clients": len(judge.devices), **judge.comparisons(), "fpir_wanted": judge.fpir}
-    return {**figures, **reasons, **counts, **counted(diverged(judge, found)), **own}
+    counts = {"tested_clients": len(evaluator.devices), **evaluator.comparisons(), "fpir_wanted": evaluator.fpir}
+    return {**figures, **reasons, **counts, **counted(diverged(evaluator, found)), **own}
 
 
-def warnings(judge: ClientsJudge, found: Mapping[str, Recognition]) -> Iterator[str]:
-    """What people are told of models that have collapsed, the final global one and clients' own."""
+def warnings(evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> Iterator[str]:
+    """Yield warnings about a collapsed global model and collapsed personal models."""
     if reason := collapses(found).get("global"):
         yield collapse_warning(reason)
     if lost := collapsed_clients(found):
         more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
         yield (
-            f"warning: the own models of {len(lost)} of {len(judge.devices)} clients give all faces one direction and "
-            f"are left out of the means (client {', '.join(map(str, list(lost)[:NAMED]))}{more})"
+            f"warning: the personal models of {len(lost)} of {len(evaluator.devices)} clients have collapsed and "
+            "are left "
+            f"out of the means (client {', '.join(map(str, list(lost)[:NAMED]))}{more})"
         )
 
 
-def write_recognition(folder: Path, judge: ClientsJudge, found: Mapping[str, Recognition]) -> None:
-    """recognition.jsonl, a line for every tested client, and recognition.svg, how AUROCs are spread, if any are."""
+def write_recognition(folder: Path, evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> None:
+    """Write recognition.jsonl, one line per tested client, and recognition.svg, the distribution of AUROCs."""
     from fedra.faces.metrics.plots import draw_spread  # matplotlib is slow to import and only needed here
 
     aurocs = {name: one.aurocs() if one.found else {} for name, one in found.items()}
-    lost, alike = set(diverged(judge, found)), collapsed_clients(found)
+    lost, collapsed = set(diverged(evaluator, found)), collapsed_clients(found)
     lines = [
         {
             "client": device.client,
@@ -123,9 +124,9 @@ def write_recognition(folder: Path, judge: ClientsJudge, found: Mapping[str, Rec
             "impostors": len(device.impostors),
             **{f"{name}_auroc": own.get(device.client) for name, own in aurocs.items()},
             **({"diverged": True} if device.client in lost else {}),
-            **({"collapsed": alike[device.client]} if device.client in alike else {}),
+            **({"collapsed": collapsed[device.client]} if device.client in collapsed else {}),
         }
-        for device in judge.devices
+        for device in evaluator.devices
     ]
     claim(folder, "recognition.jsonl", "recognition.svg")
     write_atomically(folder / "recognition.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())

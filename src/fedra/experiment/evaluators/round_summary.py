@@ -1,4 +1,4 @@
-"""What a run measures, and what its rounds' tests come to: final and best figures, the best round, a hint."""
+"""The metrics of a run, and the summary of its rounds: final and best values, and the best round."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from fedra.evaluation.metrics import MetricChoice, choose_metrics
 from fedra.evaluation.results import was_tested
 
 LOSS = Metric("loss", lambda targets, probabilities: None, higher=False)
-"""The mean cross-entropy, which every classification test has; its line is not computed as a metric."""
+"""The mean cross-entropy, which every classification test has; it is not computed as a metric."""
 
 OF_PROTOCOLS: Mapping[Protocol, tuple[Metric, ...]] = {
     "verification": (METRICS["accuracy"], METRICS["auroc"]),
     "clients": (METRICS["accuracy"], METRICS["auroc"], Metric("eer", LOSS.compute, higher=False, percent=True)),
 }
-"""Figures that other tests than classification give, and which of them may choose the best round."""
+"""The metrics of the other protocols, any of which can choose the best round."""
 
 ONLY_CLASS = "only_class"
-"""In a round's line: the one class that the model predicts for every example."""
+"""Key in a round's record: the class, if the model predicts the same one for every example."""
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured of a run's model, and by what the best round is chosen."""
+    """The metrics of a run, and the one that chooses the best round."""
 
     metrics: tuple[Metric, ...] = (METRICS["accuracy"],)
     best: Metric = METRICS["accuracy"]
 
     @property
     def single(self) -> tuple[Metric, ...]:
-        """The metrics that are one number each: those of a round's line."""
+        """The metrics with a single value, which are recorded in every round."""
         return tuple(metric for metric in self.metrics if metric.single)
 
     @property
     def tables(self) -> tuple[Metric, ...]:
-        """The metrics that are more: those of the summary."""
+        """The metrics with several values, which are only in the summary."""
         return tuple(metric for metric in self.metrics if not metric.single)
 
 
 def choose_measures(section: EvaluationSection, protocol: Protocol, own: MetricChoice = ()) -> Measures:
-    """The metrics of a configuration and of the user's own functions, checked against the run's protocol."""
+    """Choose the metrics of a configuration and of user functions, checked against the protocol."""
     named: list[Any] = [*section.metrics]
     if protocol in OF_PROTOCOLS:
         _refuse_others(section, protocol)
@@ -53,13 +53,13 @@ def choose_measures(section: EvaluationSection, protocol: Protocol, own: MetricC
         return Measures(fixed, _best(section.best, fixed))
     mine = choose_metrics(own)
     if section.best in METRICS and section.best not in named:
-        named.append(section.best)  # whoever chooses by a metric wants it measured
+        named.append(section.best)  # the metric that chooses the best round must be measured
     chosen = choose_metrics([*named, *mine])
     return Measures(chosen, _best(section.best, (*chosen, LOSS)))
 
 
 def _refuse_others(section: EvaluationSection, protocol: Protocol) -> None:
-    """Only a classifier has probabilities of classes."""
+    """Raise on settings that need class probabilities, which only a classifier has."""
     asked = {
         "metrics": [name for name in section.metrics if name != "accuracy"],
         "validation": section.validation,
@@ -81,7 +81,7 @@ def _best(name: str, known: Sequence[Metric]) -> Metric:
 
 
 def summarize_rounds(lines: Sequence[Mapping[str, Any]], measures: Measures) -> dict[str, Any]:
-    """`final_` and `best_` figures of every metric (the best over the rounds, each for itself), and the best round."""
+    """Return the `final_` and `best_` values of every metric, and the best round."""
     found: dict[str, Any] = {}
     for metric in {one.key: one for one in (*measures.single, measures.best)}.values():
         tested = [line.get(metric.key) for line in lines if was_tested(line)]
@@ -92,7 +92,7 @@ def summarize_rounds(lines: Sequence[Mapping[str, Any]], measures: Measures) -> 
 
 
 def best_round(lines: Sequence[Mapping[str, Any]], metric: Metric) -> int | None:
-    """The first round with the best value."""
+    """Return the first round with the best value."""
     found: tuple[int | None, float | None] = (None, None)
     for line in lines:
         value = line.get(metric.key)
@@ -102,7 +102,7 @@ def best_round(lines: Sequence[Mapping[str, Any]], metric: Metric) -> int | None
 
 
 def one_class_hint(lines: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> str | None:
-    """A warning where the last test found one answer for everything."""
+    """Return a warning if the last test predicted the same class for every example."""
     tested = [line for line in lines if line.get("accuracy") is not None]
     if not tested or tested[-1].get(ONLY_CLASS) is None:
         return None
