@@ -165,7 +165,7 @@ def test_painted_photographs_are_dealt_to_clients(capsys: pytest.CaptureFixture[
     assert "cannot be dealt to 4 clients" in tiny.mistake(
         capsys, "faces", "paint", tmp_path / "q", "--people", 3, "--clients", 4
     )
-    assert "a size must be height x width" in tiny.mistake(capsys, "faces", "paint", tmp_path / "q", "--size", "big")
+    assert "size must be height x width" in tiny.mistake(capsys, "faces", "paint", tmp_path / "q", "--size", "big")
 
 
 def test_photographs_vary_as_strongly_as_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import USE, app, tell
+from fedra.cli.app import USE, Trust, app, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,6 +140,7 @@ def calibrate(
     network: Network = None,
     input: FileInput = None,
     device: Device = "cpu",
+    trust: Trust = False,
 ) -> None:
     """Choose the model's threshold for a false accept rate, and keep it beside the model."""
     from rich.console import Console
@@ -148,7 +149,7 @@ def calibrate(
     from fedra.faces.recognition.recognizer import FaceRecognizer
 
     aside, console = Console(stderr=True), Console()
-    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device, trust=trust)
     found = choose(recognizer, on, far, console=aside)
     tell_all(aside, found.problems)
     decision = found.decision
@@ -180,6 +181,7 @@ def verify(
     network: Network = None,
     input: FileInput = None,
     device: Device = "cpu",
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Do two photographs show one person?"""
@@ -187,7 +189,7 @@ def verify(
 
     from fedra.faces.recognition.recognizer import FaceRecognizer
 
-    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device, trust=trust)
     with without_warnings():
         found = recognizer.verify(first, second)
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import tell
+from fedra.cli.app import Trust, tell
 from fedra.cli.faces import (
     UNDECIDED,
     DetectorOption,
@@ -48,6 +48,7 @@ def enroll(
     network: Network = None,
     input: FileInput = None,
     device: Device = "cpu",
+    trust: Trust = False,
 ) -> None:
     """Put people into a gallery, which holds templates and never photographs."""
     from rich.console import Console
@@ -59,7 +60,9 @@ def enroll(
     if add and replace:
         raise ConfigError("--add and --replace exclude each other: give one of them")
     existing: Existing = "add" if add else "replace" if replace else "refuse"
-    people = Gallery.open(gallery, model=model, detector=detector, network=network, input=input, device=device)
+    people = Gallery.open(
+        gallery, model=model, detector=detector, network=network, input=input, device=device, trust=trust
+    )
     aside = Console(stderr=True)
     with without_warnings():
         if name is None:
@@ -87,6 +90,7 @@ def identify(
     model: Annotated[Path | None, typer.Option(help="Where the model is now.", show_default="the gallery's")] = None,
     detector: DetectorOption = None,
     device: Device = "cpu",
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Who of the enrolled people is it?"""
@@ -94,7 +98,7 @@ def identify(
 
     from fedra.faces.recognition.gallery import Gallery
 
-    people = Gallery.open(gallery, model=model, detector=detector, device=device, create=False)
+    people = Gallery.open(gallery, model=model, detector=detector, device=device, create=False, trust=trust)
     answers = []
     aside, console = Console(stderr=True), Console()
     for answer in people.identify_each(photographs, top, all_faces=all_faces):

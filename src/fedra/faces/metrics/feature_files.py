@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedra.errors import DataError
-from fedra.faces.metrics.search import Done, nobody
+from fedra.faces.metrics.search import Done, ignore_progress
 from fedra.writing import write_atomically
 
 HEADER_BYTES = 16
@@ -50,7 +50,7 @@ def read_feature(path: Path | str) -> Tensor:
     return torch.from_numpy(values)
 
 
-def read_features(paths: Sequence[Path], *, done: Done = nobody) -> Tensor:
+def read_features(paths: Sequence[Path], *, done: Done = ignore_progress) -> Tensor:
     """Read many features as one table (N, d)."""
     if not paths:
         raise DataError("no feature files were named: give at least one")

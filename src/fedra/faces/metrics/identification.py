@@ -17,7 +17,7 @@ from torch import Tensor
 from fedra.errors import DataError
 from fedra.faces.metrics.embedding_checks import check_integers, check_ranks, check_single, check_table, sorted_scores
 from fedra.faces.metrics.error_rates import OperatingPoint, operating_point, share_of, threshold_allowing, threshold_at
-from fedra.faces.metrics.search import BLOCK_BYTES, Done, Matches, Tail, nobody, similarity_blocks, top_k
+from fedra.faces.metrics.search import BLOCK_BYTES, Done, Matches, Tail, ignore_progress, similarity_blocks, top_k
 
 RANKS = (1, 5, 10)
 FPIRS = (1e-3, 1e-2, 1e-1)
@@ -73,7 +73,7 @@ def closed_set(
     *,
     up_to: int = max(RANKS),
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> ClosedSet:
     """The CMC up to a rank. Every probe's subject must be in the gallery."""
     check_ranks((up_to,))
@@ -110,7 +110,7 @@ def open_set(
     fpirs: Sequence[float] = FPIRS,
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> OpenSet:
     """TPIR at each FPIR. Probes whose subject is not in the gallery are the non-mated ones.
 
@@ -139,7 +139,7 @@ def open_set_over_galleries(
     fpirs: Sequence[float] = FPIRS,
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> tuple[tuple[float, ...], tuple[OpenSet, ...]]:
     """IJB 1:N, open set: every gallery for itself, and the mean TPIR at each FPIR.
 
@@ -158,7 +158,7 @@ def insightface_1n(
     fars: Sequence[float] = (1e-2, 1e-1),
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> tuple[OperatingPoint, ...]:
     """The "FAR" lines of insightface's and FedFR's 1:N tables, which are no FPIR.
 

@@ -17,7 +17,7 @@ from fedra.errors import DataError
 from fedra.faces.metrics.embedding_checks import check_flags, check_table, directions, sorted_scores
 from fedra.faces.metrics.error_rates import OperatingPoint, allowed_errors, operating_point, threshold_at
 from fedra.faces.metrics.identification import Subjects
-from fedra.faces.metrics.search import BLOCK_BYTES, Done, Tail, nobody, similarity_blocks
+from fedra.faces.metrics.search import BLOCK_BYTES, Done, Tail, ignore_progress, similarity_blocks
 
 NOISE = 1e-3
 """A replaced probe differs from the center of its person by uniform noise up to this size."""
@@ -47,7 +47,7 @@ def megaface(
     *,
     removed: Tensor | None = None,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> MegaFace:
     """Identification and verification among distractors.
 

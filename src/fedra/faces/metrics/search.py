@@ -22,7 +22,7 @@ Done = Callable[[int], None]
 """Told of every block how many comparisons it held."""
 
 
-def nobody(count: int) -> None:
+def ignore_progress(count: int) -> None:
     """Nobody is told."""
 
 
@@ -47,7 +47,7 @@ def similarity_blocks(
     *,
     norms: Tensor | None = None,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> Iterator[SimilarityBlock]:
     """The cosines of all queries (Q, d) with all gallery rows (G, d), block after block, on the queries' device.
 
@@ -89,7 +89,7 @@ def top_k(
     *,
     norms: Tensor | None = None,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> Matches:
     """The k gallery rows of the largest cosine with each query; of equal cosines the lower row comes first."""
     if not 1 <= k <= len(gallery):
@@ -122,7 +122,7 @@ def _merged(earlier: Matches, later: Matches, k: int) -> Matches:
 
 
 def pair_cosines(
-    embeddings: Tensor, first: Tensor, second: Tensor, *, block_bytes: int = BLOCK_BYTES, done: Done = nobody
+    embeddings: Tensor, first: Tensor, second: Tensor, *, block_bytes: int = BLOCK_BYTES, done: Done = ignore_progress
 ) -> Tensor:
     """The cosine of rows first[i] and second[i] of `embeddings`, for every i, in blocks."""
     check_table("the embeddings", embeddings)

@@ -16,7 +16,7 @@ from fedra.faces.metrics.embedding_checks import (
     directions,
 )
 from fedra.faces.metrics.error_rates import Scores
-from fedra.faces.metrics.search import BLOCK_BYTES, Done, nobody, pair_cosines
+from fedra.faces.metrics.search import BLOCK_BYTES, Done, ignore_progress, pair_cosines
 from fedra.losses.angle import working_dtype
 
 
@@ -102,7 +102,7 @@ def verify_templates(
     same: Tensor,
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> Scores:
     """IJB 1:1: the cosines of pairs of templates, named by their numbers. Its tables read TAR by rule "closest"."""
     check_flags("labels", same, len(first), "pairs of templates")

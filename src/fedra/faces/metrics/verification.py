@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedra.errors import ConfigError, DataError
 from fedra.faces.metrics.embedding_checks import check_flags, check_rate, check_same_length, check_table, directions
-from fedra.faces.metrics.search import Done, nobody
+from fedra.faces.metrics.search import Done, ignore_progress
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -97,7 +97,7 @@ def verify(
     folds: int = 10,
     pca: int = 0,
     mean_center: bool = False,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> Verification:
     """Ten-fold accuracy of pairs (first[i], second[i]); `same` says which are one person.
 
@@ -127,7 +127,7 @@ def verify_at_far(
     folds: int = 10,
     pca: int = 0,
     mean_center: bool = False,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> FoldRates:
     """TAR at a FAR over folds: the threshold is interpolated on the training folds and used on the test fold."""
     check_rate("far", far)
