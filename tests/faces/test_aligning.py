@@ -125,7 +125,7 @@ def test_folders_that_overlap_are_refused(tree: Path, detector: Detector) -> Non
             align_folder(tree, target, detector)
     assert not (tree / "crops").exists()
     (tree.parent / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(ConfigError, match="must be a folder, got the file"):
         align_folder(tree, tree.parent / "file", detector)
     (tree.parent / "nothing").mkdir()
     with pytest.raises(DataError, match="contains no photos"):

@@ -185,7 +185,7 @@ def test_wrong_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     other = FakeYuNet(Path())
     other.outputs = {"logits": []}
     monkeypatch.setattr(yunet, "Network", lambda path: other)
-    with pytest.raises(DataError, match=r"is no YuNet \(its outputs are logits\)"):
+    with pytest.raises(DataError, match="must be a YuNet network, got one with the outputs logits"):
         open_detector(tmp_path / "text.onnx")
 
 

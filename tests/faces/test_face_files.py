@@ -311,19 +311,19 @@ def test_ijb_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reader", "text", "told"),
     [
-        (read_template_media, "1.jpg 1\n", "line 1: 2 words where 3 are wanted"),
-        (read_template_media, "1.jpg one 1\n", "a word where a number is wanted"),
-        (read_template_media, "1.jpg 1 99999999999999999999\n", "a word where a number is wanted"),
+        (read_template_media, "1.jpg 1\n", "line 1: a line must have 3 words, got 2"),
+        (read_template_media, "1.jpg one 1\n", "must contain numbers"),
+        (read_template_media, "1.jpg 1 99999999999999999999\n", "must contain numbers"),
         (read_template_media, "", "is empty"),
-        (read_template_pairs, "", "it is empty"),
-        (read_template_pairs, "1 2 0\n1 2 3\n", "line 2: the label is 3, not 0 or 1"),
-        (read_template_pairs, "1 2\n", "2 numbers a line where 3 are wanted"),
-        (read_template_pairs, "1 2 x\n", "cannot be read as whole numbers"),
-        (read_subjects, "TEMPLATE,SUBJECT_ID\n1,2\n", "no column 'TEMPLATE_ID'"),
-        (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,2\n1,3\n", "gives template 1 to two subjects"),
-        (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,\n", "a word where a number is wanted"),
-        (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,99999999999999999999\n", "a word where a number is wanted"),
-        (read_points, "1.jpg 1 2 3\n", "line 1: 4 words where 12 are wanted"),
+        (read_template_pairs, "", "the file is empty"),
+        (read_template_pairs, "1 2 0\n1 2 3\n", "line 2: the label must be 0 or 1, got 3"),
+        (read_template_pairs, "1 2\n", "a line must have 3 numbers, got 2"),
+        (read_template_pairs, "1 2 x\n", "cannot be read as integers"),
+        (read_subjects, "TEMPLATE,SUBJECT_ID\n1,2\n", "must have a column 'TEMPLATE_ID'"),
+        (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,2\n1,3\n", "template 1 has two"),
+        (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,\n", "must contain numbers"),
+        (read_subjects, "TEMPLATE_ID,SUBJECT_ID\n1,99999999999999999999\n", "must contain numbers"),
+        (read_points, "1.jpg 1 2 3\n", "line 1: a line must have 12 words, got 4"),
     ],
 )
 def test_damaged_ijb_lists(tmp_path: Path, reader: Callable[[Path], Any], text: str, told: str) -> None:
@@ -336,5 +336,5 @@ def test_damaged_ijb_lists(tmp_path: Path, reader: Callable[[Path], Any], text: 
 
 def test_ijb_templates_without_images(tmp_path: Path) -> None:
     (tmp_path / "pairs.txt").write_text("1 9 0\n")
-    with pytest.raises(DataError, match="names template 9, which has no images"):
+    with pytest.raises(DataError, match="lists template 9, which has no images"):
         read_template_pairs(tmp_path / "pairs.txt", known=torch.tensor([1, 2]))

@@ -74,7 +74,7 @@ def test_templates_are_pooled_as_the_evaluation_does_and_can_grow() -> None:
     assert replaced.photographs.tolist() == [2, 2, 2, 2]
     with pytest.raises(ConfigError, match="'a' is already enrolled: add the photos"):
         grown.with_people({"a": more})
-    with pytest.raises(DataError, match="the embeddings of 'c': row 1 holds NaN"):
+    with pytest.raises(DataError, match="the embeddings of 'c': row 1 contains NaN"):
         grown.with_people({"c": torch.tensor([[1.0] * 8, [float("nan")] * 8])})
 
 

@@ -53,7 +53,7 @@ def test_broken_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     Image.fromarray(DRAWN).save(tmp_path / "whole.jpg")
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:900])
     (tmp_path / "empty.png").write_bytes(b"")
-    for name, told in (("text.jpg", "no image"), ("cut.jpg", "truncated"), ("empty.png", "no image"), ("no.jpg", "No")):
+    for name, told in (("text.jpg", "not an"), ("cut.jpg", "truncated"), ("empty.png", "not an"), ("no.jpg", "No")):
         with pytest.raises(DataError, match=rf"'.*{name}' cannot be read \(.*{told}.*\): check the file"):
             read_photograph(tmp_path / name)
     monkeypatch.setattr(photographs, "LARGEST", 10)

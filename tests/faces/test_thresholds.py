@@ -41,7 +41,7 @@ def test_the_threshold_is_that_of_all_pairs() -> None:
     assert calibrate_people(rows[::3], people[::3], 0.1, fingerprint="f", data="").tar is None
     with pytest.raises(DataError, match="must show at least 2 people to choose a threshold, got 1"):
         calibrate_people(rows[:3], people[:3], 0.1, fingerprint="f", data="x")
-    with pytest.raises(ConfigError, match="far = 2"):
+    with pytest.raises(ConfigError, match="below 1, got 2"):
         calibrate_people(rows, people, 2, fingerprint="f", data="x")
 
 
