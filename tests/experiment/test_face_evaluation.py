@@ -221,7 +221,7 @@ def test_mistakes_of_the_command(
 
 
 def test_mistakes_of_data(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'nowhere' is neither a data set nor" in tiny.mistake(capsys, "eval", folder, "--on", "nowhere", code=1)
+    assert "'nowhere' must be a data set, or" in tiny.mistake(capsys, "eval", folder, "--on", "nowhere", code=1)
     assert "holds no run" in tiny.mistake(capsys, "eval", tmp_path)
     file = folder / "model.safetensors"
     assert "is a file: name its network" in tiny.mistake(capsys, "eval", file, "--on", "synthetic-faces")

@@ -94,7 +94,7 @@ def test_mistakes(tmp_path: Path) -> None:
         draw_roc({"mine": scores()}, tmp_path / "roc.gif")
     with pytest.raises(ConfigError, match="curves must have at least one entry"):
         draw_cmc({}, tmp_path / "cmc.svg")
-    with pytest.raises(ConfigError, match="count = 0"):
+    with pytest.raises(ConfigError, match="count must be at least 1, got 0"):
         worst_errors(torch.rand(2), torch.tensor([True, False]), 0)
     with pytest.raises(DataError, match="NaN"):
         worst_errors(torch.tensor([math.nan]), torch.tensor([True]))

@@ -229,7 +229,7 @@ def test_clients_mean_and_pooled_differ() -> None:
 def test_a_client_without_impostors_is_named() -> None:
     with pytest.raises(DataError, match="client 7: impostor scores must not be empty"):
         ClientScores.of({7: (torch.rand(2), torch.rand(0))})
-    with pytest.raises(DataError, match="no client has scores"):
+    with pytest.raises(DataError, match="at least one client, got none"):
         ClientScores.of({})
 
 

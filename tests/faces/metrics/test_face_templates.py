@@ -91,7 +91,7 @@ def test_mistakes() -> None:
         templates.rows(torch.tensor([0]))
     with pytest.raises(DataError, match="must be 3 template ids, one for each of the features, got 2"):
         pool_templates(rows, ids[:2])
-    with pytest.raises(DataError, match="1 media numbers for 3 features"):
+    with pytest.raises(DataError, match="must be 3 media ids, one for each of the features, got 1"):
         pool_templates(rows, ids, ids[:1])
     with pytest.raises(DataError, match=r"detector_scores must have shape \(3,\), one per feature, got \(2,\)"):
         pool_templates(rows, ids, detector_scores=torch.rand(2))
