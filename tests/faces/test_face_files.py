@@ -95,9 +95,9 @@ def test_a_hostile_pickle_is_refused(tmp_path: Path, kind: str) -> None:
         (b"\x80\x04 no pickle", "is not a .bin file"),
         (pickle.dumps([1, 2, 3]), "must contain a list of images and a list of booleans"),
         (pickle.dumps(("text", [True])), "its images must be a list, got a str"),
-        (pickle.dumps(([b"x", 3], [True])), "image 1 is a int"),
+        (pickle.dumps(([b"x", 3], [True])), "image 1 must be bytes, got a int"),
         (pickle.dumps(([b"x", b"y"], [True, False])), "must have 2 images per pair, got 2 for 2"),
-        (pickle.dumps(([b"x", b"y"], [7])), "label of pair 0 is 7"),
+        (pickle.dumps(([b"x", b"y"], [7])), "label of pair 0 must be true or false, got 7"),
         (pickle.dumps(([b"x", b"y"], True)), "there are no images to read"),
     ],
 )
@@ -225,7 +225,7 @@ def test_damaged_record_sets(tmp_path: Path) -> None:
     refused(r"must be below 1 \(its property file\), got 1")
     for text in ("two people", "9" * 5000 + ",32,32"):
         (tmp_path / "casia" / "property").write_text(text)
-        refused("is no 'identities,height,width' line")
+        refused("must have one line 'identities,height,width'")
     with pytest.raises(DataError, match=r"no identity has 9 images .* in"):
         load("record-faces", root=tmp_path, path="casia", least=9)
 
@@ -233,7 +233,7 @@ def test_damaged_record_sets(tmp_path: Path) -> None:
 def test_records_of_wrong_identities(tmp_path: Path) -> None:
     one, other = (header(label, 0.0) + picture()[1] for label in (4, 5))
     write_records(tmp_path / "a", {0: header(3, 4), 1: one, 2: other, 3: header(1, 3)})
-    with pytest.raises(DataError, match=r"records 1 to 2 belong to one identity and have the labels \[4, 5\]"):
+    with pytest.raises(DataError, match=r"records 1 to 2 must have one label, got \[4, 5\]"):
         load("record-faces", root=tmp_path, path="a", size=32)
     write_records(tmp_path / "b", {0: header(9, 3), 1: one})
     with pytest.raises(DataError, match=r"record 0: its labels must be a range, got"):

@@ -100,5 +100,5 @@ def test_mistakes(tmp_path: Path) -> None:
         worst_errors(torch.tensor([math.nan]), torch.tensor([True]))
     with pytest.raises(DataError, match=r"image of pair 0 must have shape .*, got \(4, 4\)"):
         draw_worst(torch.rand(1), torch.tensor([True]), lambda row: (torch.ones(4, 4),) * 2, tmp_path / "worst.png")
-    with pytest.raises(DataError, match="no pairs"):
+    with pytest.raises(DataError, match="at least one pair to draw"):
         draw_worst(torch.rand(0), torch.zeros(0, dtype=torch.bool), lambda row: (flat(0),) * 2, tmp_path / "w.png")

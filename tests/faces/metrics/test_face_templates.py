@@ -101,7 +101,7 @@ def test_mistakes() -> None:
         pool_templates(torch.tensor([[1.0, 0], [0, 1], [0, -1]]), ids)
     with pytest.raises(DataError, match="features: row 0 contains NaN"):
         pool_templates(torch.full((3, 2), torch.nan), ids)
-    with pytest.raises(DataError, match="template numbers must be a list of integers"):
+    with pytest.raises(DataError, match="template ids must be integers"):
         pool_templates(rows, ids.double())
     with pytest.raises(DataError, match="2 labels for 1 pairs of templates"):
         verify_templates(templates, ids[:1], ids[:1], torch.tensor([True, False]))

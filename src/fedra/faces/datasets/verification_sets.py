@@ -263,5 +263,7 @@ def _check_labels(path: Path, same: Any) -> list[bool]:
     values = list(same) if isinstance(same, list | tuple | np.ndarray) else [same]
     for number, value in enumerate(values):
         if not isinstance(value, bool | int | np.bool_ | np.integer) or value not in (0, 1):
-            raise DataError(f"{path}: the label of pair {number} must be true or false, got {value!r}: replace it")
+            raise DataError(
+                f"{path}: the label of pair {number} must be true or false, got {value!r}: replace the file"
+            )
     return [bool(value) for value in values]
