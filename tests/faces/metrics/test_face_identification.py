@@ -259,11 +259,11 @@ def test_other_mistakes() -> None:
         insightface_1n(people([7]), gallery)
     with pytest.raises(DataError, match="at least 2 subjects, got 1"):
         insightface_1n(people([0]), people([0]))
-    with pytest.raises(DataError, match="must be 3 subject ids, one for each of the embeddings, got 2"):
+    with pytest.raises(DataError, match="subject ids must have length 3, one for each of the embeddings, got 2"):
         Subjects(gallery.embeddings, gallery.ids[:2])
     with pytest.raises(DataError, match="at least one person must have two probe images"):
         megaface(gallery, people([30]).embeddings)
     with pytest.raises(DataError, match="at least one distractor"):
         megaface(people([0, 0]), people([30]).embeddings, removed=torch.tensor([True]))
-    with pytest.raises(DataError, match="must be 2 removal flags, one for each of the distractors, got 1"):
+    with pytest.raises(DataError, match="removal flags must have length 2, one for each of the distractors, got 1"):
         megaface(people([0, 0]), people([30, 31]).embeddings, removed=torch.tensor([True]))

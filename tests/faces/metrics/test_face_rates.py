@@ -202,7 +202,7 @@ def test_broken_scores_are_refused(genuine: list[float], impostor: list[float], 
 
 
 def test_other_mistakes() -> None:
-    with pytest.raises(DataError, match="must be 3 labels, one for each of the scores, got 2"):
+    with pytest.raises(DataError, match="labels must have length 3, one for each of the scores, got 2"):
         Scores.of_pairs(torch.rand(3), torch.tensor([True, False]))
     with pytest.raises(DataError, match=r"must be booleans \(N,\), got torch.int64"):
         Scores.of_pairs(torch.rand(2), torch.tensor([1, 0]))

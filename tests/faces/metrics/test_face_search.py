@@ -133,5 +133,7 @@ def test_other_mistakes() -> None:
         top_k(rows(2), rows(3), 1, block_bytes=0)
     with pytest.raises(DataError, match="first rows of pairs must be between 0 and 2"):
         pair_cosines(rows(3), torch.tensor([3]), torch.tensor([0]))
-    with pytest.raises(DataError, match="must be 2 second rows of pairs, one for each of the first rows, got 1"):
+    with pytest.raises(
+        DataError, match="second rows of pairs must have length 2, one for each of the first rows, got 1"
+    ):
         pair_cosines(rows(3), torch.tensor([1, 0]), torch.tensor([0]))

@@ -89,9 +89,9 @@ def test_mistakes() -> None:
         templates.rows(torch.tensor([1, 9]))
     with pytest.raises(DataError, match="template 0 has no images"):
         templates.rows(torch.tensor([0]))
-    with pytest.raises(DataError, match="must be 3 template ids, one for each of the features, got 2"):
+    with pytest.raises(DataError, match="template ids must have length 3, one for each of the features, got 2"):
         pool_templates(rows, ids[:2])
-    with pytest.raises(DataError, match="must be 3 media ids, one for each of the features, got 1"):
+    with pytest.raises(DataError, match="media ids must have length 3, one for each of the features, got 1"):
         pool_templates(rows, ids, ids[:1])
     with pytest.raises(DataError, match=r"detector_scores must have shape \(3,\), one per feature, got \(2,\)"):
         pool_templates(rows, ids, detector_scores=torch.rand(2))
@@ -103,6 +103,6 @@ def test_mistakes() -> None:
         pool_templates(torch.full((3, 2), torch.nan), ids)
     with pytest.raises(DataError, match="template ids must be integers"):
         pool_templates(rows, ids.double())
-    with pytest.raises(DataError, match="2 labels for 1 pairs of templates"):
+    with pytest.raises(DataError, match="labels must have length 1, one for each of the pairs of templates, got 2"):
         verify_templates(templates, ids[:1], ids[:1], torch.tensor([True, False]))
     assert isinstance(templates, Templates)

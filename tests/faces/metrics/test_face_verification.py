@@ -154,7 +154,7 @@ def test_mistakes() -> None:
         verify(first, second, torch.zeros(600, dtype=torch.bool))
     with pytest.raises(DataError, match="got 600 and 599"):
         verify(first, second[1:], same)
-    with pytest.raises(DataError, match="must be 600 labels, one for each of the pairs, got 599"):
+    with pytest.raises(DataError, match="labels must have length 600, one for each of the pairs, got 599"):
         verify(first, second, same[1:])
     with pytest.raises(DataError, match=r"must be booleans \(N,\), got torch.int64"):
         verify(first, second, same.long())

@@ -111,21 +111,21 @@ def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None
         'agedb_30'
     """
     path = Path(path)
-    kept = cached(
+    cache = cached(
         Path(root or path.parent),
         f"bin-{path.stem}",
         [path],
         lambda: _read_bin(path, size),
         {"path": str(path), "size": size, "sizes": True},
     )
-    note = cut_note(kept["sizes"], (size, size))
-    same = kept["same"].bool()
+    note = cut_note(cache["sizes"], (size, size))
+    same = cache["same"].bool()
     rows = torch.arange(2 * len(same)).view(-1, 2)
     people = torch.where(same[:, None], rows[:, :1], rows).flatten()
     folds = torch.arange(len(same)) * FOLDS // len(same)
     pairs = Pairs(rows[:, 0].contiguous(), rows[:, 1].contiguous(), same, folds)
     people = torch.unique(people, return_inverse=True)[1]
-    return VerificationSet(path.stem, kept["images"], pairs, people, note=note)
+    return VerificationSet(path.stem, cache["images"], pairs, people, note=note)
 
 
 def lfw_set(
@@ -231,8 +231,8 @@ def _images(root: Path, folder: Path, listing: Listing, size: int, width: int | 
         return {"images": images, "sizes": sizes}
 
     fields = {"path": str(folder), "size": size, "width": width}
-    kept = cached(root, f"verification-{folder.name}", listing.paths, decode, fields)
-    return kept["images"], cut_note(kept["sizes"], (size, int(kept["images"].shape[3])))
+    cache = cached(root, f"verification-{folder.name}", listing.paths, decode, fields)
+    return cache["images"], cut_note(cache["sizes"], (size, int(cache["images"].shape[3])))
 
 
 def _read_bin(path: Path, size: int) -> dict[str, Tensor]:

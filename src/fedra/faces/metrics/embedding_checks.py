@@ -56,7 +56,7 @@ def check_integers(name: str, values: Tensor, count: int, of: str) -> None:
     if values.dim() != 1 or values.dtype not in INTEGERS:
         raise DataError(f"{name} must be integers (N,), got {values.dtype} of shape {tuple(values.shape)}")
     if len(values) != count:
-        raise DataError(f"there must be {count} {name}, one for each of the {of}, got {len(values)}")
+        raise DataError(f"{name} must have length {count}, one for each of the {of}, got {len(values)}")
 
 
 def check_flags(name: str, flags: Tensor, count: int, of: str) -> None:
@@ -64,7 +64,7 @@ def check_flags(name: str, flags: Tensor, count: int, of: str) -> None:
     if flags.dim() != 1 or flags.dtype != torch.bool:
         raise DataError(f"{name} must be booleans (N,), got {flags.dtype} of shape {tuple(flags.shape)}")
     if len(flags) != count:
-        raise DataError(f"there must be {count} {name}, one for each of the {of}, got {len(flags)}")
+        raise DataError(f"{name} must have length {count}, one for each of the {of}, got {len(flags)}")
 
 
 def sorted_scores(name: str, scores: Tensor) -> NDArray[np.floating]:

@@ -271,7 +271,7 @@ class Scores:
         return Curve(false / len(self.impostor), true / len(self.genuine), thresholds)
 
     def _corners(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """False and true accepts just above and at every genuine score, falling."""
+        """Count false and true accepts just above and at every genuine score, in descending order of the score."""
         values = np.unique(self.genuine)[::-1]
         at = np.stack([np.nextafter(values, values.dtype.type(np.inf)), values], axis=1).ravel()
         ends = np.array([self.genuine[-1], self.impostor[-1]]).max(), min(self.genuine[0], self.impostor[0])
@@ -282,7 +282,15 @@ class Scores:
         return false[new], true[new], at[new].astype(np.float64)
 
     def eer(self) -> float:
-        """The rate at which FAR = 1 - TAR, on the straight line between the two corners around it."""
+        """Return the equal error rate, where FAR = 1 - TAR.
+
+        Returns:
+            The rate, interpolated linearly between the two corners of the ROC curve around it.
+
+        Example:
+            >>> scores.eer()
+            0.04
+        """
         false, true, _ = self._corners()
         many, few = len(self.impostor), len(self.genuine)
         excess = false * few + true * many - few * many

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedra.console import CountProgress
 from fedra.faces.synthetic.geometry import Placement, aligned, landmarks
-from fedra.faces.synthetic.renderer import paint
+from fedra.faces.synthetic.renderer import render_faces
 from fedra.faces.synthetic.traits import KNOBS, TraitDraws, circumstances, people, shot_draws
 
 BATCH = 64
@@ -68,9 +68,9 @@ class SyntheticFaces:
             >>> SyntheticFaces().images_and_points([(0, 0)])[1].shape
             torch.Size([1, 5, 2])
         """
-        return self.painted(which, (self.size, self.size), lambda shot, _: aligned(shot, self.size))
+        return self.render(which, (self.size, self.size), lambda shot, _: aligned(shot, self.size))
 
-    def painted(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
+    def render(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
         """Render images of any shape with freely placed faces.
 
         Args:
@@ -82,7 +82,7 @@ class SyntheticFaces:
             Images, uint8 (N, 3, height, width), and five landmarks (N, 5, 2).
 
         Example:
-            >>> images, points = world.painted([(0, 0)], (240, 320), place)
+            >>> images, points = world.render([(0, 0)], (240, 320), place)
         """
         images = torch.empty(len(which), 3, *pixels, dtype=torch.uint8)
         points = torch.empty(len(which), 5, 2)
@@ -90,12 +90,14 @@ class SyntheticFaces:
             for start in range(0, len(which), BATCH):
                 batch = which[start : start + BATCH]
                 end = start + len(batch)
-                images[start:end], points[start:end] = self.batch(batch, pixels, place)
+                images[start:end], points[start:end] = self.render_batch(batch, pixels, place)
                 bar.advance(len(batch))
         return images, points
 
-    def batch(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
-        """Render one batch, as `painted` does.
+    def render_batch(
+        self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place
+    ) -> tuple[Tensor, Tensor]:
+        """Render one batch, as `render` does.
 
         Args:
             which: Pairs (person, image) of numbers.
@@ -106,7 +108,7 @@ class SyntheticFaces:
             Images, uint8 (N, 3, height, width), and five landmarks (N, 5, 2).
 
         Example:
-            >>> images, points = world.batch([(0, 0)], (240, 320), place)
+            >>> images, points = world.render_batch([(0, 0)], (240, 320), place)
         """
         draws = [shot_draws(self.seed, self.kind, *one, pixels) for one in which]
         numbers, background, grain = (torch.stack(part) for part in zip(*draws, strict=True))
@@ -115,4 +117,4 @@ class SyntheticFaces:
         shot = circumstances(numbers, knobs)
         placement = place(shot, which)
         busy = 0.5 + 0.8 * knobs["background"] * (background - 0.5)
-        return paint(person, shot, busy, grain, placement), landmarks(person, shot, placement)
+        return render_faces(person, shot, busy, grain, placement), landmarks(person, shot, placement)

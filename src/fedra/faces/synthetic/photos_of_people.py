@@ -67,7 +67,7 @@ def photographs(
         >>> images, points = photos(SyntheticFaces(), [(0, 0), (1, 0)])
     """
     settings = settings or PhotographSettings()
-    return world.painted(which, (settings.height, settings.width), partial(_place_faces, world, settings))
+    return world.render(which, (settings.height, settings.width), partial(_place_faces, world, settings))
 
 
 def _place_faces(
@@ -130,7 +130,7 @@ def write_photographs(
 
     def write_batch(batch: Sequence[tuple[int, int]]) -> dict[str, list[list[float]]]:
         points = {}
-        for (person, number), picture, landmarks in zip(batch, *world.batch(batch, pixels, place), strict=True):
+        for (person, number), picture, landmarks in zip(batch, *world.render_batch(batch, pixels, place), strict=True):
             client = f"client_{(person - first_identity) * clients // identities:03d}/" if clients else ""
             name = f"{client}person_{person:05d}/{number:04d}.jpg"
             _write(base / name, picture)

@@ -12,7 +12,9 @@ from fedra.faces.synthetic.geometry import CROWN, HeadView, Placement, bulge, fr
 from fedra.faces.synthetic.traits import TraitDraws
 
 
-def paint(person: TraitDraws, shot: TraitDraws, background: Tensor, grain: Tensor, placement: Placement) -> Tensor:
+def render_faces(
+    person: TraitDraws, shot: TraitDraws, background: Tensor, grain: Tensor, placement: Placement
+) -> Tensor:
     """Render images, uint8 (n, 3, H, W), of people; `background` is a coarse pattern, `grain` is noise."""
     view = placement.view(*grain.shape[-2:])
     canvas = F.interpolate(background, grain.shape[-2:], mode="bilinear", align_corners=False)
