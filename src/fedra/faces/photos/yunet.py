@@ -65,7 +65,7 @@ class YuNet:
         return next((faces for side in sides if (faces := self._detect_at(image, side))), [])
 
     def _detect_at(self, image: Bytes, side: int) -> list[Detection]:
-        """Detect faces in the image resized so that its longer side is `side`."""
+        """Detect faces in the image resized to a longer side of `side` pixels."""
         from PIL import Image
 
         height, width = image.shape[:2]

@@ -73,7 +73,7 @@ def photographs(
 def _place_faces(
     world: SyntheticFaces, settings: PhotographSettings, shot: TraitDraws, which: Sequence[tuple[int, int]]
 ) -> Placement:
-    """Draw a position, size and rotation for each face so that all of it is inside the photo."""
+    """Draw a position, size and rotation for each face, with all of the face inside the photo."""
     draws = torch.stack([torch.rand(4, generator=generator(world.seed, f"{world.kind} place", *one)) for one in which])
     size, turn, across, down = (column[:, None, None] for column in draws.unbind(dim=1))
     scale = min(settings.height, settings.width) * torch.lerp(
