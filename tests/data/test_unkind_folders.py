@@ -28,7 +28,7 @@ def test_a_damaged_image_is_named_wherever_it_is_read(tmp_path: Path) -> None:
     (folder / "p0" / "1.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"repair or remove .*p0/1\.png"):
         verification_set(folder, root=tmp_path, size=32)
-    with pytest.raises(DataError, match=r"set faults = 'skip' to leave them out: .*p0/1\.png"):
+    with pytest.raises(DataError, match=r"set faults = 'skip' to skip them: .*p0/1\.png"):
         load("faces", root=tmp_path, folders=(str(folder),), size=32, test_fraction=0.4)
     left = load("faces", root=tmp_path, folders=(str(folder),), size=32, test_fraction=0.4, faults="skip")
     assert len(left.train) + len(left.test) == 5
@@ -51,7 +51,7 @@ def test_people_with_one_image_each_can_neither_be_verified_nor_tested_on(tmp_pa
     folder = crops(tmp_path / "single", 1, 1, 1)
     with pytest.raises(DataError, match=r"pairs of one person, got 0 .* use more people with at least two images each"):
         verification_set(folder, root=tmp_path, size=32)
-    with pytest.raises(ConfigError, match=r"raise test_fraction \(nobody's only image is held out\)"):
+    with pytest.raises(ConfigError, match=r"raise test_fraction \(an identity's only image is never held out\)"):
         load("faces", root=tmp_path, folders=(str(folder),), size=32, test_fraction=0.3)
 
 

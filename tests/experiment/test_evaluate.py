@@ -337,7 +337,7 @@ def test_a_detector_aligns_photographs_and_leaves_out_those_without_a_face(
     report = fedra.evaluate(look, on=photographs, size=(32, 32), detector="yunet", console=console)
     assert sum(map(len, seen)) == 8
     assert seen[0].shape[1:] == (3, 32, 32)
-    assert "1 of 9 photographs are left out" in text(console)
+    assert "1 of 9 photos are skipped" in text(console)
     assert "no face was found" in text(console)
     assert "were cut" not in text(console)
     assert report.settings["detector"] == "yunet"

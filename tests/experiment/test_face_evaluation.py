@@ -128,7 +128,7 @@ def test_clients_are_judged_each_and_pooled() -> None:
     assert isinstance(pooled, dict)
     assert (pooled["genuine"], pooled["impostors"]) == (4, 12)
     assert found.table["clients"] == "2"
-    with pytest.raises(DataError, match="no client has held-out images of its people"):
+    with pytest.raises(DataError, match="at least one client must have held-out images of its people"):
         client_verification({0: [7]}, train, probes)
 
 
@@ -221,7 +221,7 @@ def test_mistakes_of_the_command(
 
 
 def test_mistakes_of_data(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'nowhere' is neither a data set nor" in tiny.mistake(capsys, "eval", folder, "--on", "nowhere", code=1)
+    assert "'nowhere' must be a data set, or" in tiny.mistake(capsys, "eval", folder, "--on", "nowhere", code=1)
     assert "must contain a run" in tiny.mistake(capsys, "eval", tmp_path)
     file = folder / "model.safetensors"
     assert "network (--network) must be set for the weight file" in tiny.mistake(
@@ -243,9 +243,9 @@ def test_people_with_several_clients_have_no_clients_of_their_own(tmp_path: Path
 
 def test_pairs_alone_and_single_images_cannot_be_identified() -> None:
     faces, features = clear_faces()
-    with pytest.raises(DataError, match="does not say who its images show"):
+    with pytest.raises(DataError, match="lists pairs without identities"):
         identification(FaceSet("bin", faces.images, faces.people, faces.pairs, named=False), features, nobody)
-    with pytest.raises(DataError, match="nobody in 'single' has two images"):
+    with pytest.raises(DataError, match="identification needs a person with at least 2 images, got none in 'single'"):
         identification(FaceSet("single", faces.images, torch.arange(24), None), features, nobody)
-    with pytest.raises(DataError, match="an open set needs two or more such people"):
+    with pytest.raises(DataError, match="open-set needs at least 2 people"):
         open_identification(FaceSet("one", faces.images[:5], faces.people[:5], None), features[:5], 0, nobody)

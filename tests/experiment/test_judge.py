@@ -107,7 +107,7 @@ def test_the_judge_looks_at_the_images_of_pairs_alone() -> None:
 
 def test_a_broken_model_ends_the_run_with_a_sentence() -> None:
     evaluator = VerificationEvaluator(vectors([2, 3] * 15, some_pairs(30)), AsIs())
-    with pytest.raises(RunFailed, match=r"cannot be verified: the first embeddings: row 0 holds NaN"):
+    with pytest.raises(RunFailed, match=r"cannot be verified: the first embeddings: row 0 contains NaN"):
         evaluator.figures(torch.full((30, 4), torch.nan))
 
 

@@ -200,10 +200,10 @@ def test_settings_bound_the_test() -> None:
 def test_mistakes_are_told() -> None:
     with pytest.raises(ConfigError, match=r"'clients' needs test images of the training identities"):
         fedra.run(config(data={**FACES, "test_fraction": 0.0, "test_identities": 3}))
-    with pytest.raises(DataError, match=r"0 clients have two held-out images of a person"):
+    with pytest.raises(DataError, match=r"at least 2 clients must have 2 held-out images of a person .*, got 0"):
         fedra.run(config(data={**FACES, "images": 4, "test_fraction": 0.2}))
     with pytest.raises(ConfigError, match=r"evaluation\.tested"):
         fedra.run(config(evaluation={"protocol": "clients", "tested": 1}))
     evaluator = judge_of(config())
-    with pytest.raises(RunFailed, match=r"client 0 cannot be tested: .* holds NaN"):
+    with pytest.raises(RunFailed, match=r"client 0 cannot be tested: .* contains NaN"):
         evaluator._search(evaluator.devices[0], torch.full((len(evaluator.devices[0].rows), 4), torch.nan))

@@ -78,7 +78,7 @@ def test_another_file_stays_unless_forced(tree: Path, detector: Detector, tmp_pa
     content = crop.read_bytes()
     size = 96 if change == "size" else 112
     outcome = align_folder(tree, target, detector, size=size)
-    assert "it stays unless replacing is forced" in outcome.skipped["person_00000/0000.jpg"]
+    assert "or overwrite it (--force, force=True in Python)" in outcome.skipped["person_00000/0000.jpg"]
     assert outcome.there == (0 if change == "size" else 3)
     assert crop.read_bytes() == content
     outcome = align_folder(tree, target, detector, size=size, force=True)
@@ -95,7 +95,7 @@ def test_bad_photographs_are_listed_with_the_reason(tree: Path, detector: Detect
     assert skipped(tmp_path / "crops") == outcome.skipped
     assert "cannot be read" in outcome.skipped["person_00000/broken.jpg"]
     assert outcome.skipped["nobody.png"] == "no face was found"
-    assert "has the same name but for its ending" in outcome.skipped["person_00001/0000.jpg"]
+    assert "has the same name except for its suffix" in outcome.skipped["person_00001/0000.jpg"]
     for name in ("person_00000/broken.jpg", "nobody.png", "person_00001/0000.jpeg"):
         (tree / name).unlink()
     assert align_folder(tree, tmp_path / "crops", detector).skipped == {}
@@ -121,14 +121,14 @@ def test_a_run_that_is_broken_off_leaves_whole_files(tree: Path, detector: Detec
 
 def test_folders_that_overlap_are_refused(tree: Path, detector: Detector) -> None:
     for target in (tree, tree / "crops", tree.parent):
-        with pytest.raises(ConfigError, match="overlaps"):
+        with pytest.raises(ConfigError, match="must not overlap"):
             align_folder(tree, target, detector)
     assert not (tree / "crops").exists()
     (tree.parent / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(ConfigError, match="must be a folder, got the file"):
         align_folder(tree, tree.parent / "file", detector)
     (tree.parent / "nothing").mkdir()
-    with pytest.raises(DataError, match="there are no photographs under"):
+    with pytest.raises(DataError, match="contains no photos"):
         align_folder(tree.parent / "nothing", tree.parent / "crops", detector)
 
 
@@ -137,10 +137,10 @@ def test_files_of_points_are_checked(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         KnownPoints(path)
     path.write_text("[1, 2]")
-    with pytest.raises(DataError, match="holds no points by photograph"):
+    with pytest.raises(DataError, match=r"must be \{path:"):
         KnownPoints(path)
     path.write_text(json.dumps({"person_00000/0000.jpg": [[1, 2]], "person_00000/0001.jpg": [["a", 2]] * 5}))
     reasons = align_folder(tree, tmp_path / "crops", KnownPoints(path)).skipped
-    assert "give 5 or 68 points" in reasons["person_00000/0000.jpg"]
-    assert "no list of numbers" in reasons["person_00000/0001.jpg"]
-    assert "not in the file of points" in reasons["person_00001/0000.jpg"]
+    assert "must be 5 or 68 points" in reasons["person_00000/0000.jpg"]
+    assert "must be a list of" in reasons["person_00000/0001.jpg"]
+    assert "is not in the points file" in reasons["person_00001/0000.jpg"]

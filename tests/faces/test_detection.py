@@ -175,17 +175,17 @@ def test_mtcnn_s_three_stages_find_the_face(monkeypatch: pytest.MonkeyPatch, cha
 
 def test_wrong_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    with pytest.raises(DataError, match=r"there is no detector file '.*nowhere\.onnx'"):
+    with pytest.raises(DataError, match=r"the detector file '.*nowhere\.onnx' does not exist"):
         open_detector(tmp_path / "nowhere.onnx")
     (tmp_path / "text.onnx").write_text("hello")
-    with pytest.raises(DataError, match=r"'.*text\.onnx' is no usable ONNX network"):
+    with pytest.raises(DataError, match=r"'.*text\.onnx' is not a usable ONNX network"):
         open_detector(tmp_path / "text.onnx")
-    with pytest.raises(DataError, match=r"has no pnet\.onnx: give YuNet's \.onnx file, or a folder with"):
+    with pytest.raises(DataError, match=r"pnet\.onnx is missing: add it, or give YuNet's \.onnx file"):
         open_detector(tmp_path)
     other = FakeYuNet(Path())
     other.outputs = {"logits": []}
     monkeypatch.setattr(yunet, "Network", lambda path: other)
-    with pytest.raises(DataError, match=r"is no YuNet \(its outputs are logits\)"):
+    with pytest.raises(DataError, match="must be a YuNet network, got one with the outputs logits"):
         open_detector(tmp_path / "text.onnx")
 
 

@@ -57,7 +57,7 @@ def test_the_whole_road(capsys: pytest.CaptureFixture[str], photographs: Path, r
     assert shown["accepted"] == (shown["score"] >= shown["threshold"])
     assert [face["detection_score"] for face in shown["faces"]] == [0.9, 0.9]
     told = faces("verify", crops / "person_00001/0000.jpg", crops / "person_00001/0001.jpg", "--model", run)
-    assert "taken as an aligned crop" in told
+    assert "used as an aligned crop" in told
 
     told = faces("enroll", gallery, photographs, *by)
     assert told == "4 people enrolled from 12 photos, each aligned to 32x32 by acquainted\n"
@@ -84,7 +84,7 @@ def test_the_whole_road(capsys: pytest.CaptureFixture[str], photographs: Path, r
     moved = tmp_path / "elsewhere"
     shutil.move(run, moved)
     told = mistake(capsys, "faces", "identify", first, "--gallery", gallery, code=1)
-    assert "give the path where the model is now" in told
+    assert "give the current path of the model" in told
     assert "person_00001" in faces("identify", first, "--gallery", gallery, "--model", moved)
 
 
@@ -97,7 +97,7 @@ def test_folders_groups_and_unusable_photographs_are_identified(
     call(capsys, "faces", "enroll", gallery, photographs, "--model", run, "--detector", "x")
     code, shown, told = call(capsys, "faces", "identify", picture, "--gallery", gallery)
     assert (code, shown.count("group.png")) == (0, 1)
-    assert "group.png' shows 4 faces; the largest near the middle was used, at 223, 23 to 259, 61" in told
+    assert "group.png' shows 4 faces; the largest near the center was used, at 223, 23 to 259, 61" in told
     code, shown, told = call(capsys, "faces", "identify", picture, "--all", "--gallery", gallery, "--top", "1")
     assert (code, told) == (0, "")
     assert [f"face {number} of 4" in shown for number in (1, 4, 5)] == [True, True, False]
@@ -128,30 +128,30 @@ def test_mistakes_are_one_sentence(
         "align", photographs, tmp_path / "c"
     )
     align = ("align", photographs, tmp_path / "c", "--detector", "x")
-    assert "cannot be written as 'bmp'" in wrong(*align, "--format", "bmp")
-    assert "overlaps" in wrong("align", photographs, photographs, "--detector", "x")
-    assert "name the model that makes its templates" in wrong("enroll", gallery, photograph, "--name", "Ada")
+    assert "format must be one of jpg, png, got 'bmp'" in wrong(*align, "--format", "bmp")
+    assert "must not overlap" in wrong("align", photographs, photographs, "--detector", "x")
+    assert "model must be set for the new gallery" in wrong("enroll", gallery, photograph, "--name", "Ada")
     enroll = ("enroll", gallery)
-    assert "no folders with photographs" in wrong(*enroll, photographs / "person_00000", "--model", run, code=1)
-    assert "no one was enrolled: the photograph" in wrong(
+    assert "one subfolder of photos per person" in wrong(*enroll, photographs / "person_00000", "--model", run, code=1)
+    assert "no person could be enrolled: the photo" in wrong(
         *enroll, tmp_path / "broken.jpg", "--name", "Ada", "--model", run, code=1
     )
     assert not gallery.exists()
     call(capsys, "faces", *enroll, photograph, "--name", "Ada", "--model", run, "--detector", "x")
     before = gallery.read_bytes()
-    assert "'Ada' is enrolled already" in wrong(*enroll, photograph, "--name", "Ada")
+    assert "'Ada' is already enrolled" in wrong(*enroll, photograph, "--name", "Ada")
     assert "at most one of --add and --replace may be given" in wrong(
         *enroll, photograph, "--name", "Ada", "--add", "--replace"
     )
     assert "is not enrolled: did you mean 'Ada'" in wrong("gallery", "remove", gallery, "Adaa")
-    assert "there is no gallery" in wrong("identify", photograph, "--gallery", tmp_path / "no", code=1)
+    assert "does not exist: enroll a person" in wrong("identify", photograph, "--gallery", tmp_path / "no", code=1)
     assert "broken.jpg' cannot be read" in wrong("identify", tmp_path / "broken.jpg", "--gallery", gallery, code=1)
     other = tmp_path / "other"
     shutil.copytree(run, other)
     changed = bytearray((other / "model.safetensors").read_bytes())
     changed[-1] ^= 1
     (other / "model.safetensors").write_bytes(changed)
-    assert "made by another model" in wrong("identify", photograph, "--gallery", gallery, "--model", other)
+    assert "created with another model" in wrong("identify", photograph, "--gallery", gallery, "--model", other)
     assert gallery.read_bytes() == before
 
 
@@ -172,7 +172,7 @@ def test_a_removal_says_what_else_holds_the_person(
     shutil.copy(tmp_path / "g", tmp_path / "g.bak")
     _, shown, told = call(capsys, "faces", "gallery", "remove", tmp_path / "g", "person_00001")
     assert shown == "removed 'person_00001'; 3 people still enrolled\n"
-    assert told == f"'{tmp_path / 'g.bak'}' still holds 'person_00001'\n"
+    assert told == f"'{tmp_path / 'g.bak'}' still contains 'person_00001'\n"
 
 
 def test_a_detector_that_changed_since_is_refused(
@@ -186,5 +186,5 @@ def test_a_detector_that_changed_since_is_refused(
     identify = ("faces", "identify", photographs / "person_00000/0000.jpg", "--gallery", tmp_path / "g")
     call(capsys, "faces", "enroll", tmp_path / "g", photographs, "--model", run, "--detector", "x")
     monkeypatch.setattr(type(detector), "fingerprint", "another 2")
-    assert "is not what it was at the enrollment" in mistake(capsys, *identify)
+    assert "has changed since the gallery was created" in mistake(capsys, *identify)
     assert "person_00000" in call(capsys, *identify, "--detector", "y")[1]

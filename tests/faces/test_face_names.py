@@ -11,44 +11,47 @@ from typing import Any
 import pytest
 
 import fedra.faces
-from fedra.faces import datasets, metrics
+from fedra.faces import datasets, metrics, synthetic
 
+PACKAGES = (fedra.faces, datasets, metrics, synthetic)
 TYPES = {"Photo"}
 """Names for annotations, which have no docstring of their own."""
+NAMES = [
+    (package, name)
+    for package in PACKAGES
+    for name in package.__all__
+    if name not in TYPES and not inspect.ismodule(getattr(package, name))
+]
 RECORDS = {"AlignmentOutcome", "Calibration", "PhotoIdentification", "PhotographSettings", "ErrorRate", "Removal",
            "TemplateThreshold", "FaceWarning"}  # fmt: skip
 """What is handed out and never called."""
 
 
-def callables(name: str) -> Iterator[tuple[str, Any]]:
-    """A function, or a class's constructor and public methods."""
-    found = getattr(fedra.faces, name)
-    if inspect.isclass(found):
-        for method, content in vars(found).items():
-            if method[0] != "_" and inspect.isfunction(getattr(content, "__func__", content)):
-                yield f"{name}.{method}", getattr(found, method)
-    elif callable(found):
-        yield name, found
+def functions(found: Any) -> Iterator[tuple[str, Any]]:
+    """A function, or a class's public methods."""
+    if not inspect.isclass(found):
+        yield found.__name__, found
+        return
+    for method, content in vars(found).items():
+        if method[0] != "_" and inspect.isfunction(getattr(content, "__func__", content)):
+            yield f"{found.__name__}.{method}", getattr(found, method)
 
 
-@pytest.mark.parametrize("name", sorted(set(fedra.faces.__all__) - TYPES))
-def test_every_name_is_documented(name: str) -> None:
-    text = inspect.getdoc(getattr(fedra.faces, name)) or ""
-    assert text, name
-    if name not in RECORDS:
-        assert "Example:" in text, name
+@pytest.mark.parametrize(("package", "name"), NAMES, ids=str)
+def test_every_name_is_documented(package: Any, name: str) -> None:
+    found = getattr(package, name)
+    text = inspect.getdoc(found) or ""
+    assert "Example:" in text, name
+    if inspect.isclass(found) and not issubclass(found, Warning):
+        assert "Args:" in text or "Attributes:" in text, name
 
 
-@pytest.mark.parametrize("name", ["FaceRecognizer", "Gallery", "align_face", "align_folder", "calibrate",
-                                  "calibrate_people", "main_face", "open_detector", "people_in", "photographs",
-                                  "photographs_in", "read_photo", "read_photograph", "write_photographs"])  # fmt: skip
-def test_arguments_and_returns_are_documented(name: str) -> None:
-    internal = {"embed_usable", "embed_crops", "embed_images", "save_decision"}
-    for where, function in callables(name):
-        if where.partition(".")[2] in internal:
-            continue
+@pytest.mark.parametrize(("package", "name"), NAMES, ids=str)
+def test_arguments_and_returns_are_documented(package: Any, name: str) -> None:
+    for where, function in functions(getattr(package, name)):
         text = inspect.getdoc(function) or ""
         assert "Returns:" in text, where
+        assert "Example:" in text, where
         for argument in set(inspect.signature(function).parameters) - {"self", "cls"}:
             assert f"{argument}: " in text, f"{where} does not say what {argument} is"
 

@@ -18,7 +18,7 @@ import torch
 
 from fedra.errors import DataError, RunError
 from fedra.faces import Enrollment, FaceRecognizer, Gallery, remove_person
-from fedra.faces.recognition.gallery_changes import changing, replace_file
+from fedra.faces.recognition.gallery_changes import lock_gallery, replace_file
 from fedra.faces.recognition.gallery_file import GalleryContent, GalleryMetadata
 from fedra.faces.recognition.recognizer import Embedded
 
@@ -26,7 +26,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import torch
-from fedra.faces.recognition.gallery_changes import changing, replace_file
+from fedra.faces.recognition.gallery_changes import lock_gallery, replace_file
 from fedra.faces.recognition.gallery_file import GalleryContent, GalleryMetadata
 
 path = Path(sys.argv[1])
@@ -37,7 +37,7 @@ versions = [version(people) for people in (1, 400, 3, 900)]
 print("ready", flush=True)
 while True:
     for one in versions:
-        with changing(path) as file:
+        with lock_gallery(path) as file:
             replace_file(file, one)
 """
 
@@ -134,16 +134,16 @@ def test_reads_beside_a_writer_are_whole(tmp_path: Path) -> None:
 
 
 def test_a_gallery_that_another_program_holds_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedra.faces.recognition.gallery_changes.PATIENCE", 0.05)
+    monkeypatch.setattr("fedra.faces.recognition.gallery_changes.LOCK_TIMEOUT", 0.05)
     file = tmp_path / "g"
     enroll_one(file, "Ada")
-    with changing(file), pytest.raises(RunError, match="another program has been changing the gallery"):
+    with lock_gallery(file), pytest.raises(RunError, match="another program has held the lock"):
         remove_person(file, "Ada")
     assert remove_person(file, "Ada").left == 0
 
 
 def test_nothing_is_made_beside_a_gallery_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no gallery"):
+    with pytest.raises(DataError, match=r"the gallery '.*' does not exist"):
         remove_person(tmp_path / "no" / "g", "Ada")
     assert not list(tmp_path.iterdir())
 
@@ -163,10 +163,10 @@ def test_the_file_behind_a_symbolic_link_is_changed(tmp_path: Path) -> None:
 
 @posix
 def test_both_names_of_a_link_wait_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedra.faces.recognition.gallery_changes.PATIENCE", 0.05)
+    monkeypatch.setattr("fedra.faces.recognition.gallery_changes.LOCK_TIMEOUT", 0.05)
     enroll_one(tmp_path / "g", "Ada")
     (tmp_path / "link").symlink_to("g")
-    with changing(tmp_path / "g"), pytest.raises(RunError, match="another program"):
+    with lock_gallery(tmp_path / "g"), pytest.raises(RunError, match="another program"):
         enroll_one(tmp_path / "link", "Grace")
 
 
@@ -175,7 +175,7 @@ def test_what_becomes_of_hard_links_is_reported(tmp_path: Path) -> None:
     file, other = tmp_path / "g", tmp_path / "other"
     enroll_one(file, "Ada")
     os.link(file, other)
-    with pytest.warns(UserWarning, match="had 1 other hard link, which keep the gallery as it was before"):
+    with pytest.warns(UserWarning, match="had 1 other hard link, which still has the old content"):
         assert "hard link" in enroll_one(file, "Grace").notes[0]
     assert (names(file), names(other)) == (["Ada", "Grace"], ["Ada"])
     assert enroll_one(file, "Emmy").notes == ()
@@ -222,6 +222,6 @@ def test_a_removal_says_what_else_holds_the_person(tmp_path: Path) -> None:
     assert len(found.elsewhere) == 3
     assert "had 1 other hard link" in found.elsewhere[0]
     assert found.elsewhere[1:] == (
-        f"'{tmp_path / 'g.bak'}' still holds 'Ada'",
-        f"'{tmp_path / 'linked'}' still holds 'Ada'",
+        f"'{tmp_path / 'g.bak'}' still contains 'Ada'",
+        f"'{tmp_path / 'linked'}' still contains 'Ada'",
     )

@@ -67,12 +67,12 @@ def test_one_gallery_has_no_strangers_but_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked, folder = embedded(monkeypatch), ijb_folder(tmp_path / "IJBC", galleries=1)
-    with pytest.raises(DataError, match=r"there can be no open-set, because every probe shows a subject of gallery 1"):
+    with pytest.raises(DataError, match=r"open-set is not possible, because every probe shows a subject of gallery 1"):
         evaluate_ijb(NOBODY, folder, ("verification", "open-set"))
     assert not asked
     found = evaluate_ijb(NOBODY, folder, console=Console(width=300))
     assert set(found.outcomes) == {"verification", "identification"}
-    assert "IJBC: open-set is left out, because every probe shows a subject" in capsys.readouterr().out
+    assert "IJBC: open-set is skipped, because every probe shows a subject" in capsys.readouterr().out
 
 
 def test_a_template_without_a_usable_image_takes_its_pairs_and_probes_along(
@@ -82,7 +82,7 @@ def test_a_template_without_a_usable_image_takes_its_pairs_and_probes_along(
     embedded(monkeypatch, "10.jpg")
     found: Any = evaluate_ijb(NOBODY, folder, console=Console(width=300)).outcomes
     told = capsys.readouterr().out
-    assert "templates without a usable image are left out: 1 templates, 4 pairs, 1 probes" in told
+    assert "templates without a usable image are skipped: 1 templates, 4 pairs, 1 probes" in told
     figures = found["verification"].figures
     assert figures["left_out"] == {"templates": 1, "pairs": 4, "gallery subjects": 0, "probes": 1}
     assert found["verification"].table["genuine pairs"] == "3"
@@ -111,7 +111,7 @@ def test_people_without_a_clean_probe_are_told_before_and_the_raw_result_stays(
     asked, console = embedded(monkeypatch), Console(width=300)
     found = evaluate_megaface(NOBODY, tmp_path, console=console).outcomes["megaface"].figures
     assert ("raw" in found, "cleaned" in found) == (True, False)
-    assert "the cleaned protocol is left out, because 'P0' has no usable probe image" in capsys.readouterr().out
+    assert "the cleaned protocol is skipped, because 'P0' has no usable probe image" in capsys.readouterr().out
     (tmp_path / "facescrub_noises.txt").write_text("00.png\n")
     assert "cleaned" in evaluate_megaface(NOBODY, tmp_path).outcomes["megaface"].figures
     asked = embedded(monkeypatch, "01.png")  # the clean one cannot be read
@@ -119,7 +119,7 @@ def test_people_without_a_clean_probe_are_told_before_and_the_raw_result_stays(
     assert ("raw" in found, "cleaned" in found) == (True, False)
     asked.clear()
     (tmp_path / "facescrub_lst").write_text("A/1.png\nB/2.png\n")
-    with pytest.raises(DataError, match="nobody has two images in facescrub_lst"):
+    with pytest.raises(DataError, match="at least one person must have two images in facescrub_lst"):
         evaluate_megaface(NOBODY, tmp_path)
     assert not asked
 
@@ -144,10 +144,11 @@ def test_an_image_of_another_size_is_left_out_by_its_own_name(
     assert found.unreadable == 1
     told = capsys.readouterr().out.replace("\n", " ")
     assert (
-        f"1 of 4 images cannot be used and are left out: the image '{paths[0]}' is 8 x 9 and others are 8 x 8" in told
+        f"1 of 4 images are unusable and skipped: the image '{paths[0]}' must be 8 x 8 like the others, got 8 x 9"
+        in told
     )
 
 
 def test_a_rate_that_cannot_be_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(ConfigError, match=r"far = 2.0 cannot be asked for"):
+    with pytest.raises(ConfigError, match=r"far must be at least 0 and below 1, got 2.0"):
         calibrate(cast(FaceRecognizer, None), "nowhere", 2.0)

@@ -74,7 +74,7 @@ def test_the_limit_of_pixels_is_our_own(tree: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(reading, "LARGEST", 8000)
     assert read_photograph(tree / "good.jpg").shape == (80, 100, 3)
     monkeypatch.setattr(reading, "LARGEST", 7998)
-    with pytest.raises(DataError, match=r"good.jpg' has more than 7,998 pixels: make it smaller"):
+    with pytest.raises(DataError, match=r"good.jpg' must have at most 7,998 pixels: resize it"):
         read_photograph(tree / "good.jpg")
     assert Image.MAX_IMAGE_PIXELS == 10
 
@@ -89,7 +89,7 @@ def test_a_list_of_somebody_else_stays(
         theirs.mkdir()
     else:
         theirs.write_text(content)
-    with pytest.raises(ConfigError, match=r"skipped.csv' is no list of skipped photographs.*: move it away"):
+    with pytest.raises(ConfigError, match=r"skipped.csv' must be a list of skipped photos.*: move it"):
         align_folder(tree, tmp_path / "crops", known(tree, {"good.jpg": points}))
     assert list(theirs.parent.iterdir()) == [theirs]
     assert content is None or theirs.read_text() == content
@@ -155,12 +155,12 @@ def test_points_in_no_image_are_skipped(tree: Path, points: list[list[float]], t
     distant = (np.array(points) * far).tolist()
     outcome = align_folder(tree, tmp_path / "crops", known(tree, {"good.jpg": points, "far.jpg": distant}))
     assert outcome.made == 1
-    assert "check where they come from" in outcome.skipped["far.jpg"]
+    assert "check the detector or" in outcome.skipped["far.jpg"]
 
 
 def test_points_that_are_no_numbers_of_ours(tree: Path, tmp_path: Path) -> None:
     outcome = align_folder(tree, tmp_path / "crops", known(tree, {"good.jpg": [[10**400, 1]] * 5}))
-    assert "no list of numbers" in outcome.skipped["good.jpg"]
+    assert "must be a list of" in outcome.skipped["good.jpg"]
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"deep.json' cannot be read \(.*\): give a JSON file"):
         KnownPoints(tmp_path / "deep.json")

@@ -83,7 +83,7 @@ def test_the_data_set_keeps_strangers_apart(tmp_path: Path) -> None:
     }
     plain = load("synthetic-faces", root=tmp_path, **{**settings, "test_identities": 0})
     assert plain.pairs is None
-    with pytest.raises(ConfigError, match="no test images"):
+    with pytest.raises(ConfigError, match="must have test images, got none"):
         load("synthetic-faces", root=tmp_path, **{**settings, "test_identities": 0, "test_fraction": 0})
     with pytest.raises(ConfigError, match="'pose' of the dataset 'synthetic-faces' must be at least 0, got -1"):
         load("synthetic-faces", root=tmp_path, pose=-1)
@@ -127,5 +127,5 @@ def test_written_photographs(tmp_path: Path) -> None:
     read = np.asarray(Image.open(base / "person_00002/0003.jpg")).astype(float)
     assert np.abs(read - images[0].permute(1, 2, 0).numpy()).mean() < 12
     assert load("faces", root=tmp_path, folders=["photos"], size=32, test_fraction=0.25).classes[2] == "person_00002"
-    with pytest.raises(DataError, match="photos' is there already"):
+    with pytest.raises(DataError, match="photos' exists: give another name"):
         write_photographs(base, SyntheticFaces(), identities=1, images=1)

@@ -13,7 +13,7 @@ import torch
 from fedra.errors import ConfigError, DataError
 from fedra.faces import Decision, Detector, ErrorRate, FaceRecognizer, ModelSource, calibrate, calibrate_people
 from fedra.faces.metrics import Scores
-from fedra.faces.recognition.choose_threshold import comparisons, pooled
+from fedra.faces.recognition.choose_threshold import count_comparisons, pool_templates
 from fedra.faces.recognition.thresholds import save_decision, stored_decision
 
 
@@ -39,9 +39,9 @@ def test_the_threshold_is_that_of_all_pairs() -> None:
     assert not found.accepts(found.value - 1e-6)
     assert "cannot be measured" in str(calibrate_people(rows, people, 1e-6, fingerprint="f", data="").warning)
     assert calibrate_people(rows[::3], people[::3], 0.1, fingerprint="f", data="").tar is None
-    with pytest.raises(DataError, match="shows one person only"):
+    with pytest.raises(DataError, match="must show at least 2 people to choose a threshold, got 1"):
         calibrate_people(rows[:3], people[:3], 0.1, fingerprint="f", data="x")
-    with pytest.raises(ConfigError, match="far = 2"):
+    with pytest.raises(ConfigError, match="below 1, got 2"):
         calibrate_people(rows, people, 2, fingerprint="f", data="x")
 
 
@@ -66,7 +66,7 @@ def test_templates_have_thresholds_of_their_own() -> None:
 def test_templates_of_several_photographs_are_pooled_in_whole_groups() -> None:
     rows = torch.arange(14.0).view(7, 2)
     people = torch.tensor([0, 1, 0, 1, 1, 0, 0])
-    templates, owners = pooled(rows, people, 2)
+    templates, owners = pool_templates(rows, people, 2)
     assert owners.tolist() == [0, 0, 1]
     assert templates.tolist() == [
         (rows[0] + rows[2]).tolist(),
@@ -82,7 +82,7 @@ def test_the_threshold_of_templates_holds_for_people_it_was_not_chosen_on() -> N
         rows, people = crowd(120, 4, seed=seed)
         chosen = people < 80
         found = calibrate_people(rows[chosen], people[chosen], 1e-2, fingerprint="f", data="x")
-        templates, _ = pooled(rows[people >= 100], people[people >= 100] - 100, 3)
+        templates, _ = pool_templates(rows[people >= 100], people[people >= 100] - 100, 3)
         unknown = rows[(people >= 80) & (people < 100)]
         scores = torch.nn.functional.cosine_similarity(unknown[:, None], templates[None], dim=2)
         single.append(float((scores >= found.value).double().mean()))
@@ -111,7 +111,7 @@ def test_the_progress_is_that_of_all_comparisons() -> None:
     rows, people = crowd(12, 5)
     done: list[int] = []
     calibrate_people(rows, people, 0.1, fingerprint="f", data="x", done=done.append)
-    assert sum(done) == comparisons(people)
+    assert sum(done) == count_comparisons(people)
 
 
 def test_the_threshold_for_a_number_of_photographs() -> None:
@@ -131,7 +131,7 @@ def test_a_rate_is_estimated_only_where_it_was_measured() -> None:
     assert found.gallery_rate([]) is None
     none = found.model_copy(update={"attained": 0.0})
     assert none.gallery_rate([1]) is None
-    assert str(ErrorRate(0.25)) == "about 25 % (too few errors were seen for an interval)"
+    assert str(ErrorRate(0.25)) == "about 25 % (too few errors for an interval)"
 
 
 def test_a_threshold_is_kept_beside_its_model(model: Path, tmp_path: Path) -> None:

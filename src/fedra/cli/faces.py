@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import USE, CommandGroup, app, examples, print_line
+from fedra.cli.app import USE, CommandGroup, Trust, app, examples, print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -185,6 +185,7 @@ def calibrate(
     network: Network = None,
     input: FileInput = None,
     device: Device = "cpu",
+    trust: Trust = False,
 ) -> None:
     """Choose the threshold for a target false accept rate and save it with the model."""
     from rich.console import Console
@@ -193,7 +194,7 @@ def calibrate(
     from fedra.faces.recognition.recognizer import FaceRecognizer
 
     notes, console = Console(stderr=True), Console()
-    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device, trust=trust)
     found = choose_threshold(recognizer, on, far, console=notes)
     print_lines(notes, found.problems)
     decision = found.decision
@@ -226,6 +227,7 @@ def verify(
     network: Network = None,
     input: FileInput = None,
     device: Device = "cpu",
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Decide whether two photos show the same person."""
@@ -233,7 +235,7 @@ def verify(
 
     from fedra.faces.recognition.recognizer import FaceRecognizer
 
-    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+    recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device, trust=trust)
     with without_warnings():
         found = recognizer.verify(first, second)
     if as_json:

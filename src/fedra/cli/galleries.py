@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedra.cli.app import CommandGroup, examples, print_line
+from fedra.cli.app import CommandGroup, Trust, examples, print_line
 from fedra.cli.faces import (
     DETECTOR_HELP,
     NO_THRESHOLD,
@@ -72,6 +72,7 @@ def enroll(
     network: Network = None,
     input: FileInput = None,
     device: Device = "cpu",
+    trust: Trust = False,
 ) -> None:
     """Enroll people in a gallery, which stores embeddings and no photos."""
     from rich.console import Console
@@ -83,7 +84,9 @@ def enroll(
     if add and replace:
         raise ConfigError("at most one of --add and --replace may be given, got both")
     existing: Existing = "add" if add else "replace" if replace else "refuse"
-    people = Gallery.open(gallery, model=model, detector=detector, network=network, input=input, device=device)
+    people = Gallery.open(
+        gallery, model=model, detector=detector, network=network, input=input, device=device, trust=trust
+    )
     notes = Console(stderr=True)
     with without_warnings():
         if name is None:
@@ -124,6 +127,7 @@ def identify(
     ] = None,
     detector: GalleryDetector = None,
     device: Device = "cpu",
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Identify the enrolled person in a photo."""
@@ -131,7 +135,7 @@ def identify(
 
     from fedra.faces.recognition.gallery import Gallery
 
-    people = Gallery.open(gallery, model=model, detector=detector, device=device, create=False)
+    people = Gallery.open(gallery, model=model, detector=detector, device=device, create=False, trust=trust)
     answers = []
     notes, console = Console(stderr=True), Console()
     for answer in people.identify_each(photographs, top, all_faces=all_faces):

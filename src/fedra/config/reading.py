@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedra.config.overrides import apply_changes, parse_override
 from fedra.config.schema import Config
-from fedra.errors import ConfigError, nearest
+from fedra.errors import ConfigError, nearest, shorten_requirement
 
 ZERO_MEANS_ALL = (("local", "batch"), ("partition", "clients"), ("evaluation", "tested"), ("evaluation", "impostors"))
 """Keys where None means all and is not the default; files write 0, because TOML has no null."""
@@ -76,17 +76,8 @@ def _describe(error: ValidationError, where: str) -> str:
         return f"unknown key '{key}' in {where}: {nearest(steps[-1], _keys(steps[:-1]))}"
     if first["type"] == "missing":
         return f"{key} must be set in {where}"
-    requirement = "a table" if first["type"] == "model_type" else _shorten(first["msg"])
+    requirement = "a table" if first["type"] == "model_type" else shorten_requirement(first["msg"])
     return f"{key} must be {requirement}, got {first['input']!r} in {where}"
-
-
-def _shorten(message: str) -> str:
-    """Shorten a pydantic message such as "Input should be greater than or equal to 1" to "at least 1"."""
-    prefix = "Input should be "
-    if not message.startswith(prefix):
-        return f"valid ({message[:1].lower()}{message[1:]})"
-    requirement = message.removeprefix(prefix).partition(", unable to parse")[0]
-    return requirement.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
 
 
 def _key_path(location: Sequence[str | int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""From photographs to names: detection, alignment, galleries of templates, verification and identification.
+"""Face recognition from photos: detection, alignment, galleries, verification and identification.
 
 Example:
     >>> recognizer = fedra.faces.FaceRecognizer("runs/faces", detector="yunet")

@@ -80,4 +80,4 @@ def test_the_warning_says_why_and_what_to_do() -> None:
     told = collapse_warning("all 5 embeddings are zero")
     assert told.startswith("warning: ")
     assert "(all 5 embeddings are zero)" in told
-    assert "lower rate" in told
+    assert "lower learning rate" in told

@@ -113,12 +113,15 @@ def test_an_equal_score_of_another_person_is_a_miss() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(DataError, match=r"1 clients have two held-out images of a person.*raise data.test_fraction"):
+    with pytest.raises(
+        DataError,
+        match=r"2 held-out images of a person .*, got 1: raise data.test_fraction",
+    ):
         draw_devices(torch.tensor([0, 0, 1]), {0: torch.tensor([0]), 1: torch.tensor([1])},
                      enroll=1, clients=None, impostors=None, seed=0)  # fmt: skip
-    with pytest.raises(DataError, match=r"client 0 meets nobody but its own people"):
+    with pytest.raises(DataError, match=r"client 0 needs impostors, but all tested images show its own people"):
         draw_devices(torch.tensor([0, 0]), {0: torch.tensor([0]), 1: torch.tensor([0])},
                      enroll=1, clients=None, impostors=None, seed=0)  # fmt: skip
     device = drawn(ONE_EACH)[0]
-    with pytest.raises(DataError, match=r"the embeddings of a client: row 0 holds NaN"):
+    with pytest.raises(DataError, match=r"the embeddings of a client: row 0 contains NaN"):
         search(device, PEOPLE, torch.full((len(device.rows), 4), torch.nan))

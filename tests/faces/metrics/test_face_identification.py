@@ -179,7 +179,7 @@ def test_cleaned_probes_stand_at_the_center_of_the_clean_ones() -> None:
     assert cleaned.embeddings[2].norm() == pytest.approx(1)
     again = clean_probes(probes, noisy, torch.Generator().manual_seed(0))
     assert torch.equal(cleaned.embeddings, again.embeddings)
-    with pytest.raises(DataError, match="subject 1 has no clean probe image"):
+    with pytest.raises(DataError, match="must have a clean probe image, but 1 has none"):
         clean_probes(probes, probes.ids == 1, torch.Generator())
 
 
@@ -219,51 +219,51 @@ def test_feature_files_are_opencv_matrices(tmp_path: Path) -> None:
 def test_damaged_feature_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "broken.bin"
     path.write_bytes(data)
-    with pytest.raises(DataError, match="no whole MegaFace feature file"):
+    with pytest.raises(DataError, match="not a complete MegaFace feature file"):
         read_feature(path)
 
 
 def test_mistakes_with_feature_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_feature(tmp_path / "missing.bin")
-    with pytest.raises(DataError, match="holds NaN"):
+    with pytest.raises(DataError, match="must be finite, got NaN"):
         write_feature(tmp_path / "a.bin", torch.tensor([torch.nan]))
-    with pytest.raises(DataError, match="one vector"):
+    with pytest.raises(DataError, match=r"must be a vector \(d,\)"):
         write_feature(tmp_path / "a.bin", torch.ones(2, 2))
     (tmp_path / "nan.bin").write_bytes(np.array([1, 1, 4, 5], "<i4").tobytes() + np.float32(np.nan).tobytes())
-    with pytest.raises(DataError, match=r"nan.bin' holds NaN"):
+    with pytest.raises(DataError, match=r"nan.bin' must be finite"):
         read_feature(tmp_path / "nan.bin")
     write_feature(tmp_path / "two.bin", torch.ones(2))
     write_feature(tmp_path / "three.bin", torch.ones(3))
-    with pytest.raises(DataError, match=r"three.bin' holds 3 numbers but .*two.bin' 2"):
+    with pytest.raises(DataError, match=r"three.bin' must have length 2 like .*two.bin', got 3"):
         read_features([tmp_path / "two.bin", tmp_path / "three.bin"])
-    with pytest.raises(DataError, match="no feature files"):
+    with pytest.raises(DataError, match="at least one feature file, got none"):
         read_features([])
 
 
 def test_other_mistakes() -> None:
     gallery = people([0, 1, 2])
-    with pytest.raises(DataError, match="subject 1 has 2 gallery templates"):
+    with pytest.raises(DataError, match="subject 1 has 2"):
         closed_set(gallery, people([0, 1, 1, 2]))
-    with pytest.raises(DataError, match="subject 7 of a probe is not in the gallery"):
+    with pytest.raises(DataError, match="must be in the gallery, but 7 is not"):
         closed_set(people([0, 7]), gallery)
-    with pytest.raises(ConfigError, match=r"ranks = \(0,\)"):
+    with pytest.raises(ConfigError, match=r"ranks must be at least 1, got \(0,\)"):
         closed_set(gallery, gallery, up_to=0)
-    with pytest.raises(DataError, match="no non-mated probes"):
+    with pytest.raises(DataError, match="there are no non-mated ones"):
         open_set(gallery, gallery)
-    with pytest.raises(DataError, match="no mated probes"):
+    with pytest.raises(DataError, match="there are no mated ones"):
         open_set(people([5]), gallery)
-    with pytest.raises(DataError, match="no galleries"):
+    with pytest.raises(DataError, match="at least one gallery, got none"):
         open_set_over_galleries(gallery, [])
-    with pytest.raises(DataError, match="subject is not in the gallery"):
+    with pytest.raises(DataError, match="must be in the gallery: remove"):
         insightface_1n(people([7]), gallery)
-    with pytest.raises(DataError, match="one subject"):
+    with pytest.raises(DataError, match="at least 2 subjects, got 1"):
         insightface_1n(people([0]), people([0]))
-    with pytest.raises(DataError, match="2 subject numbers for 3 embeddings"):
+    with pytest.raises(DataError, match="subject ids must have length 3, one for each of the embeddings, got 2"):
         Subjects(gallery.embeddings, gallery.ids[:2])
-    with pytest.raises(DataError, match="no person has two probe images"):
+    with pytest.raises(DataError, match="at least one person must have two probe images"):
         megaface(gallery, people([30]).embeddings)
-    with pytest.raises(DataError, match="no distractors"):
+    with pytest.raises(DataError, match="at least one distractor"):
         megaface(people([0, 0]), people([30]).embeddings, removed=torch.tensor([True]))
-    with pytest.raises(DataError, match="1 removal marks for 2 distractors"):
+    with pytest.raises(DataError, match="removal flags must have length 2, one for each of the distractors, got 1"):
         megaface(people([0, 0]), people([30, 31]).embeddings, removed=torch.tensor([True]))

@@ -130,7 +130,7 @@ def test_a_rate_that_too_few_impostors_can_show() -> None:
     assert point.threshold.attained == 0
     assert point.threshold.smallest == 0.02
     assert point.rate == float((genuine > impostor.max()).double().mean())
-    assert "0.001 cannot be measured" in str(point.threshold.warning)
+    assert "0.001 cannot be measured with these impostors" in str(point.threshold.warning)
     assert "0.02" in str(point.threshold.warning)
     assert Scores.of(genuine, impostor).tar_at(0.02).threshold.warning is None
 
@@ -189,11 +189,11 @@ def test_pairs_of_both_kinds_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("genuine", "impostor", "sentence"),
     [
-        ([], [0.5], "no genuine scores"),
-        ([0.5], [], "no impostor scores"),
-        ([0.5, math.nan], [0.1], "genuine scores hold NaN"),
-        ([0.5], [math.inf], "impostor scores hold NaN or infinity"),
-        ([0.5], [-math.inf, 0], "impostor scores hold NaN or infinity"),
+        ([], [0.5], "genuine scores must not be empty"),
+        ([0.5], [], "impostor scores must not be empty"),
+        ([0.5, math.nan], [0.1], "genuine scores must be finite, got NaN"),
+        ([0.5], [math.inf], "impostor scores must be finite, got NaN or infinity"),
+        ([0.5], [-math.inf, 0], "impostor scores must be finite, got NaN or infinity"),
     ],
 )
 def test_broken_scores_are_refused(genuine: list[float], impostor: list[float], sentence: str) -> None:
@@ -202,15 +202,15 @@ def test_broken_scores_are_refused(genuine: list[float], impostor: list[float], 
 
 
 def test_other_mistakes() -> None:
-    with pytest.raises(DataError, match="2 labels for 3 scores"):
+    with pytest.raises(DataError, match="labels must have length 3, one for each of the scores, got 2"):
         Scores.of_pairs(torch.rand(3), torch.tensor([True, False]))
-    with pytest.raises(DataError, match=r"truth values, not torch.int64"):
+    with pytest.raises(DataError, match=r"must be booleans \(N,\), got torch.int64"):
         Scores.of_pairs(torch.rand(2), torch.tensor([1, 0]))
-    with pytest.raises(DataError, match=r"list of numbers, not torch.int64"):
+    with pytest.raises(DataError, match=r"must be floating-point \(N,\), got torch.int64"):
         Scores.of(torch.tensor([1]), torch.tensor([0]))
-    with pytest.raises(ConfigError, match=r"1.0 cannot be asked for"):
+    with pytest.raises(ConfigError, match=r"below 1, got 1.0"):
         calibrate(torch.rand(5), 1.0)
-    with pytest.raises(ConfigError, match="nan cannot be asked for"):
+    with pytest.raises(ConfigError, match="below 1, got nan"):
         calibrate(torch.rand(5), math.nan)
 
 
@@ -227,9 +227,9 @@ def test_clients_mean_and_pooled_differ() -> None:
 
 
 def test_a_client_without_impostors_is_named() -> None:
-    with pytest.raises(DataError, match="client 7: there are no impostor scores"):
+    with pytest.raises(DataError, match="client 7: impostor scores must not be empty"):
         ClientScores.of({7: (torch.rand(2), torch.rand(0))})
-    with pytest.raises(DataError, match="no client has scores"):
+    with pytest.raises(DataError, match="at least one client, got none"):
         ClientScores.of({})
 
 
@@ -241,5 +241,5 @@ def test_probes_against_the_enrolled_template() -> None:
     for scores, rows in ((genuine, own), (impostor, others)):
         expected = [float(row @ template / row.norm() / template.norm()) for row in rows]
         assert scores.tolist() == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(DataError, match="have length 6 but the client's probes have 5"):
+    with pytest.raises(DataError, match="must have the same length, got 6 and 5"):
         enrolled_scores(enrolled, own[:, :5], others)

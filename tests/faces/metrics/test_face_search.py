@@ -108,7 +108,7 @@ def test_pairs_of_rows(pairs: int, block_bytes: int) -> None:
 
 @pytest.mark.parametrize(
     ("row", "value", "sentence"),
-    [(3, 0.0, "row 3 is zero"), (2, torch.nan, "row 2 holds NaN"), (4, torch.inf, "row 4 holds NaN or inf")],
+    [(3, 0.0, "row 3 is zero"), (2, torch.nan, "row 2 contains NaN"), (4, torch.inf, "row 4 contains NaN or inf")],
 )
 @pytest.mark.parametrize("block_bytes", [1, 300, 10**6])
 def test_a_row_without_direction_is_named(row: int, value: float, sentence: str, block_bytes: int) -> None:
@@ -121,17 +121,19 @@ def test_a_row_without_direction_is_named(row: int, value: float, sentence: str,
 
 
 def test_other_mistakes() -> None:
-    with pytest.raises(ConfigError, match="k = 4 nearest cannot be found in a gallery of 3"):
+    with pytest.raises(ConfigError, match=r"k must be between 1 and 3 \(the gallery size\), got 4"):
         top_k(rows(2), rows(3), 4)
-    with pytest.raises(DataError, match="queries have length 5 but the gallery templates have 6"):
+    with pytest.raises(DataError, match="must have the same length, got 5 and 6"):
         top_k(rows(2), rows(3, 6), 1)
-    with pytest.raises(DataError, match=r"floating-point table \(N, d\), not torch.int64"):
+    with pytest.raises(DataError, match=r"floating-point tensor \(N, d\), got torch.int64"):
         top_k(torch.ones(2, 5, dtype=torch.int64), rows(3), 1)
-    with pytest.raises(DataError, match="queries are empty"):
+    with pytest.raises(DataError, match="queries must not be empty"):
         top_k(rows(0), rows(3), 1)
-    with pytest.raises(ConfigError, match="block_bytes = 0"):
+    with pytest.raises(ConfigError, match="block_bytes must be positive, got 0"):
         top_k(rows(2), rows(3), 1, block_bytes=0)
-    with pytest.raises(DataError, match="first halves of pairs name a row outside 0 to 2"):
+    with pytest.raises(DataError, match="first rows of pairs must be between 0 and 2"):
         pair_cosines(rows(3), torch.tensor([3]), torch.tensor([0]))
-    with pytest.raises(DataError, match="1 second halves of pairs for 2 first halves"):
+    with pytest.raises(
+        DataError, match="second rows of pairs must have length 2, one for each of the first rows, got 1"
+    ):
         pair_cosines(rows(3), torch.tensor([1, 0]), torch.tensor([0]))

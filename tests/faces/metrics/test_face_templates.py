@@ -63,7 +63,7 @@ def test_flip_fusion() -> None:
     one, other = features(3), features(3, seed=1)
     assert torch.equal(fuse_flip(one, other), one + other)
     assert torch.equal(fuse_flip(one, other, "concat"), torch.cat([one, other], dim=1))
-    with pytest.raises(DataError, match=r"shapes \(3, 5\) and \(2, 5\)"):
+    with pytest.raises(DataError, match=r"equal shape, got \(3, 5\) and \(2, 5\)"):
         fuse_flip(one, other[:2])
 
 
@@ -89,20 +89,20 @@ def test_mistakes() -> None:
         templates.rows(torch.tensor([1, 9]))
     with pytest.raises(DataError, match="template 0 has no images"):
         templates.rows(torch.tensor([0]))
-    with pytest.raises(DataError, match="2 template numbers for 3 features"):
+    with pytest.raises(DataError, match="template ids must have length 3, one for each of the features, got 2"):
         pool_templates(rows, ids[:2])
-    with pytest.raises(DataError, match="1 media numbers for 3 features"):
+    with pytest.raises(DataError, match="media ids must have length 3, one for each of the features, got 1"):
         pool_templates(rows, ids, ids[:1])
-    with pytest.raises(DataError, match=r"detector scores of shape \(2,\) for 3 features"):
+    with pytest.raises(DataError, match=r"detector_scores must have shape \(3,\), one per feature, got \(2,\)"):
         pool_templates(rows, ids, detector_scores=torch.rand(2))
-    with pytest.raises(DataError, match="negative or unknown"):
+    with pytest.raises(DataError, match="must be finite and at least 0"):
         pool_templates(rows, ids, detector_scores=torch.tensor([1.0, torch.nan, 1]))
     with pytest.raises(DataError, match="the pooled templates: row 1 is zero"):
         pool_templates(torch.tensor([[1.0, 0], [0, 1], [0, -1]]), ids)
-    with pytest.raises(DataError, match="features: row 0 holds NaN"):
+    with pytest.raises(DataError, match="features: row 0 contains NaN"):
         pool_templates(torch.full((3, 2), torch.nan), ids)
-    with pytest.raises(DataError, match="template numbers must be a list of integers"):
+    with pytest.raises(DataError, match="template ids must be integers"):
         pool_templates(rows, ids.double())
-    with pytest.raises(DataError, match="2 labels for 1 pairs of templates"):
+    with pytest.raises(DataError, match="labels must have length 1, one for each of the pairs of templates, got 2"):
         verify_templates(templates, ids[:1], ids[:1], torch.tensor([True, False]))
     assert isinstance(templates, Templates)

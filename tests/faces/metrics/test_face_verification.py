@@ -148,32 +148,32 @@ def test_figures() -> None:
 
 def test_mistakes() -> None:
     first, second, same = pairs(600)
-    with pytest.raises(DataError, match="needs impostor pairs too"):
+    with pytest.raises(DataError, match="there are no impostor pairs"):
         verify(first, second, torch.ones(600, dtype=torch.bool))
-    with pytest.raises(DataError, match="needs genuine pairs too"):
+    with pytest.raises(DataError, match="there are no genuine pairs"):
         verify(first, second, torch.zeros(600, dtype=torch.bool))
-    with pytest.raises(DataError, match="600 first and 599 second embeddings"):
+    with pytest.raises(DataError, match="got 600 and 599"):
         verify(first, second[1:], same)
-    with pytest.raises(DataError, match="599 labels for 600 pairs"):
+    with pytest.raises(DataError, match="labels must have length 600, one for each of the pairs, got 599"):
         verify(first, second, same[1:])
-    with pytest.raises(DataError, match=r"truth values, not torch.int64"):
+    with pytest.raises(DataError, match=r"must be booleans \(N,\), got torch.int64"):
         verify(first, second, same.long())
-    with pytest.raises(DataError, match="19 pairs, 9 of the rarer kind, are too few"):
+    with pytest.raises(DataError, match="got 19 pairs with 9 of the rarer kind"):
         verify(first[:19], second[:19], same[:19])
-    with pytest.raises(DataError, match="100 pairs, 1 of the rarer kind"):
+    with pytest.raises(DataError, match="got 100 pairs with 1 of the rarer kind"):
         verify(first[:100], second[:100], torch.arange(100) == 5)
-    with pytest.raises(ConfigError, match="pca = 9 components"):
+    with pytest.raises(ConfigError, match="pca must be between 0"):
         verify(first, second, same, pca=9)
-    with pytest.raises(ConfigError, match="folds = 1"):
+    with pytest.raises(ConfigError, match="folds must be at least 2, got 1"):
         verify(first, second, same, folds=1)
-    with pytest.raises(DataError, match="fold 0 holds no genuine pairs"):
+    with pytest.raises(DataError, match="fold 0 has no genuine pairs"):
         verify_at_far(first, second, torch.arange(600) >= 300, 0.1)
     broken = second.clone()
     broken[17] = 0
     with pytest.raises(DataError, match="the second embeddings: row 17 is zero"):
         verify(first, broken, same)
     broken[17, 3] = torch.nan
-    with pytest.raises(DataError, match="the second embeddings: row 17 holds NaN"):
+    with pytest.raises(DataError, match="the second embeddings: row 17 contains NaN"):
         verify(first, broken, same)
 
 

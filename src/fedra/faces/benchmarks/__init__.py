@@ -1,1 +1,1 @@
-"""The benchmarks of the field: verification, identification, IJB-B and IJB-C, MegaFace."""
+"""Face recognition benchmarks: verification, identification, IJB-B, IJB-C and MegaFace."""

@@ -1,4 +1,4 @@
-"""Photographs of people as a set to verify: faces found by a detector, aligned, and those without one left out."""
+"""Build a verification set from a folder of photos by detecting and aligning the faces."""
 
 from __future__ import annotations
 
@@ -32,35 +32,37 @@ def aligned_photos(
     seed: int = 0,
     console: Console | None = None,
 ) -> FaceSet:
-    """The main face of every photograph of folder/identity/image, with LFW's pairs.txt where the folder has one.
+    """Align the main face of every photo folder/identity/image; pairs come from pairs.txt (LFW's format) if present.
 
-    Photographs without a face are left out, and so are the listed pairs that name one; the note counts them.
+    Photos without a face are skipped, and so are listed pairs that contain one; the note counts them.
     """
     listing = list_images(folder)
     listed = read_pair_list(folder / "pairs.txt") if (folder / "pairs.txt").is_file() else None
     if listed is not None:
-        wanted = {photo for pair in listed for photo in (pair.first, pair.second)}
-        listing = rows_of(listing, [row for row, photo in enumerate(photos(listing)) if photo in wanted])
-    crops, problems = _crops(listing.paths, detector, size, console)
+        needed = {photo for pair in listed for photo in (pair.first, pair.second)}
+        listing = rows_of(listing, [row for row, photo in enumerate(photos(listing)) if photo in needed])
+    crops, problems = _align_all(listing.paths, detector, size, console)
     names = tuple(sorted(set(listing.classes)))
-    people, place = indices(listing.classes, names), torch.full((len(listing.paths),), -1)
+    people, new_row = indices(listing.classes, names), torch.full((len(listing.paths),), -1)
     rows = torch.tensor([row for row in range(len(listing.paths)) if row not in problems], dtype=torch.int64)
     if not len(rows):
-        raise DataError(f"no face was found in any of {len(listing.paths):,} photographs of '{folder}': check them")
-    place[rows] = torch.arange(len(rows))
+        raise DataError(
+            f"no face was found in any of the {len(listing.paths):,} photos of '{folder}': check the photos"
+        )
+    new_row[rows] = torch.arange(len(rows))
     note = None
     if problems:
-        told = shortened([f"{listing.paths[row]} ({why})" for row, why in problems.items()])
-        note = f"{len(problems):,} of {len(listing.paths):,} photographs are left out: {told}"
+        examples = shortened([f"{listing.paths[row]} ({reason})" for row, reason in problems.items()])
+        note = f"{len(problems):,} of {len(listing.paths):,} photos are skipped: {examples}"
     if listed is None:
-        drawn = draw_pairs(people[rows], pairs, seed=seed)
+        all_pairs = draw_pairs(people[rows], pairs, seed=seed)
     else:
-        drawn, lost = _kept(listed_pairs(listed, listing, folder / "pairs.txt"), place)
-        note = f"{note}; {lost:,} of {len(listed):,} pairs are left out with them" if lost else note
-    return FaceSet(folder.name, crops, people[rows], drawn, names=names, note=note)
+        all_pairs, lost = _select_pairs(listed_pairs(listed, listing, folder / "pairs.txt"), new_row)
+        note = f"{note}; {lost:,} of {len(listed):,} pairs contain one and are skipped" if lost else note
+    return FaceSet(folder.name, crops, people[rows], all_pairs, names=names, note=note)
 
 
-def _crops(
+def _align_all(
     paths: tuple[Path, ...], detector: Detector, size: int, console: Console | None
 ) -> tuple[Tensor, dict[int, str]]:
     crops, problems = [], dict[int, str]()
@@ -80,11 +82,11 @@ def _crops(
     return torch.from_numpy(stacked).permute(0, 3, 1, 2).contiguous(), problems
 
 
-def _kept(pairs: Pairs, place: Tensor) -> tuple[Pairs, int]:
-    """The pairs whose images are both there, by their new rows, and how many are not."""
-    first, second = place[pairs.first], place[pairs.second]
-    there = (first >= 0) & (second >= 0)
-    if not bool(there.any()):
-        raise DataError("no listed pair has a face in both of its photographs: check the photographs")
-    kept = Pairs(first[there], second[there], pairs.same[there], pairs.folds[there])
-    return kept, int((~there).sum())
+def _select_pairs(pairs: Pairs, new_row: Tensor) -> tuple[Pairs, int]:
+    """Return the pairs whose images both have a new row, and the number of the others."""
+    first, second = new_row[pairs.first], new_row[pairs.second]
+    complete = (first >= 0) & (second >= 0)
+    if not bool(complete.any()):
+        raise DataError("no listed pair has a face in both of its photos: check the photos")
+    selected = Pairs(first[complete], second[complete], pairs.same[complete], pairs.folds[complete])
+    return selected, int((~complete).sum())

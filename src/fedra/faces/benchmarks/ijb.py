@@ -1,7 +1,7 @@
-"""A model on IJB-B or IJB-C, as InsightFace distributes them: 1:1 by pairs of templates, 1:N by galleries and probes.
+"""Evaluate a model on IJB-B or IJB-C: 1:1 verification of template pairs, 1:N identification in galleries.
 
-Whitelam et al., CVPRW 2017; Maze et al., ICB 2018. A folder has images in loose_crop and lists in meta; the faces are
-aligned by the five points that come with them.
+Whitelam et al., CVPRW 2017; Maze et al., ICB 2018. The folder is laid out as InsightFace distributes it, with images in
+loose_crop and lists in meta; faces are aligned by the five points in the lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.console import Console
 from fedra.console import steps, tell
 from fedra.errors import ConfigError, DataError
 from fedra.evaluation.results import Draw, ModelEvaluation, Protocol, ProtocolResult
-from fedra.faces.benchmarks.ijb_folder import IjbFolder, Lists, unfit, without
+from fedra.faces.benchmarks.ijb_folder import IjbFolder, Lists, explain_unfit, remove_missing
 from fedra.faces.benchmarks.many_images import embed_files
 from fedra.faces.benchmarks.protocols import collapsed_result, points, rates
 from fedra.faces.metrics import (
@@ -32,8 +32,8 @@ from fedra.faces.metrics.error_rates import FARS
 from fedra.faces.metrics.identification import FPIRS, RANKS
 from fedra.models import Embedder
 
-ASKED: tuple[Protocol, ...] = ("verification", "identification", "open-set")
-"""The protocols that the benchmark has."""
+PROTOCOLS: tuple[Protocol, ...] = ("verification", "identification", "open-set")
+"""The protocols of the benchmark."""
 
 
 def evaluate_ijb(
@@ -45,19 +45,19 @@ def evaluate_ijb(
     detector_scores: bool = True,
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """The protocols on a benchmark folder; by default all that its lists allow.
+    """Run the protocols on a benchmark folder; by default all that its lists allow.
 
-    `keep_norm` lets long features weigh more within a template, `detector_scores` weighs images by the detector's
-    confidence: InsightFace's tables do both.
+    With `keep_norm`, features with a large norm weigh more in a template; with `detector_scores`, images are weighted
+    by the detector's confidence. InsightFace's tables use both.
     """
     folder = Path(folder)
     parts = IjbFolder.of(folder)
-    wanted = protocols or (ASKED if parts.identifies else ASKED[:1])
+    wanted = protocols or (PROTOCOLS if parts.has_identification else PROTOCOLS[:1])
     for protocol in wanted:
-        if protocol not in ASKED:
-            raise ConfigError(f"the protocol '{protocol}' does not go with {parts.name}: choose of {', '.join(ASKED)}")
-    lists = Lists.read(parts, wanted)  # before the images, which take hours: a damaged list is told at once
-    wanted = _possible(parts.name, wanted, lists, console, refuse=bool(protocols))
+        if protocol not in PROTOCOLS:
+            raise ConfigError(f"protocol must be one of {', '.join(PROTOCOLS)} for {parts.name}, got '{protocol}'")
+    lists = Lists.read(parts, wanted)  # before the hours of embedding, to report a damaged list immediately
+    wanted = _select_protocols(parts.name, wanted, lists, console, refuse=bool(protocols))
     paths = [parts.images / name for name in lists.media.images]
     found = embed_files(embedder, paths, parts.name, console, lists.points.points)
     if found.collapsed is not None:
@@ -70,18 +70,18 @@ def evaluate_ijb(
         detector_scores=lists.points.scores[found.rows] if detector_scores else None,
         keep_norm=keep_norm,
     )
-    lists, lost = without(lists, templates.ids)
+    lists, lost = remove_missing(lists, templates.ids)
     if any(lost.values()):
-        told = ", ".join(f"{count:,} {what}" for what, count in lost.items() if count)
-        tell(console, f"{parts.name}: templates without a usable image are left out: {told}")
-    wanted = _possible(parts.name, wanted, lists, console)
-    judges: dict[Protocol, Judge] = {
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in lost.items() if count)
+        tell(console, f"{parts.name}: templates without a usable image are skipped: {counts}")
+    wanted = _select_protocols(parts.name, wanted, lists, console)
+    evaluators: dict[Protocol, ProtocolEvaluator] = {
         "verification": verification,
         "identification": identification,
         "open-set": open_identification,
     }
-    outcomes = {protocol: judges[protocol](parts.name, templates, lists, console) for protocol in wanted}
-    told_of: dict[str, object] = {
+    outcomes = {protocol: evaluators[protocol](parts.name, templates, lists, console) for protocol in wanted}
+    common: dict[str, object] = {
         "images": len(paths),
         "unreadable": found.unreadable,
         "templates": len(templates.ids),
@@ -90,28 +90,28 @@ def evaluate_ijb(
     return ModelEvaluation(
         folder.resolve().name,
         parts.name,
-        {protocol: replace(it, figures={**told_of, **it.figures}) for protocol, it in outcomes.items()},
+        {protocol: replace(result, figures={**common, **result.figures}) for protocol, result in outcomes.items()},
         str(folder.resolve()),
     )
 
 
-def _possible(
+def _select_protocols(
     name: str, wanted: Sequence[Protocol], lists: Lists, console: Console | None, *, refuse: bool = False
 ) -> tuple[Protocol, ...]:
-    """The protocols that the lists allow; the others are told of, or refused where they were asked for by name."""
-    reasons = {protocol: reason for protocol in wanted if (reason := unfit(lists, protocol)) is not None}
+    """Return the protocols that the lists allow; report the others, or raise with `refuse` or if none is left."""
+    reasons = {protocol: reason for protocol in wanted if (reason := explain_unfit(lists, protocol)) is not None}
     for protocol, reason in reasons.items():
         if refuse or len(reasons) == len(wanted):
-            raise DataError(f"{name}: there can be no {protocol}, because {reason}: check the lists")
-        tell(console, f"{name}: {protocol} is left out, because {reason}")
+            raise DataError(f"{name}: {protocol} is not possible, because {reason}: check the lists")
+        tell(console, f"{name}: {protocol} is skipped, because {reason}")
     return tuple(protocol for protocol in wanted if protocol not in reasons)
 
 
-Judge = Callable[[str, Templates, Lists, Console | None], ProtocolResult]
+ProtocolEvaluator = Callable[[str, Templates, Lists, Console | None], ProtocolResult]
 
 
 def verification(name: str, templates: Templates, lists: Lists, console: Console | None) -> ProtocolResult:
-    """1:1: TAR at the point of the curve that is closest to each FAR, as the benchmark's tables read it."""
+    """Evaluate 1:1: TAR at the point of the ROC curve closest to each FAR, as in the benchmark's tables."""
     from fedra.faces.metrics.plots import draw_roc, draw_scores
 
     pairs = lists.pairs
@@ -133,11 +133,13 @@ def verification(name: str, templates: Templates, lists: Lists, console: Console
 
 
 def identification(name: str, templates: Templates, lists: Lists, console: Console | None) -> ProtocolResult:
-    """1:N over all galleries as one: ranks, and InsightFace's "FAR" lines, which are no FPIR."""
+    """Evaluate 1:N over all galleries joined: ranks, and InsightFace's "FAR" rates, which are not FPIRs."""
     from fedra.faces.metrics.plots import draw_cmc
 
-    # The lists are joined before the embeddings: one gallery may have lost all its templates.
-    rows, people = (torch.cat([getattr(one, of) for one in lists.galleries]) for of in ("templates", "subjects"))
+    # Join the lists, not the embeddings: one of the galleries may be empty.
+    rows, people = (
+        torch.cat([getattr(gallery, field) for gallery in lists.galleries]) for field in ("templates", "subjects")
+    )
     gallery, probes = Subjects(templates.of(rows), people), _probes(templates, lists)
     ranks = [rank for rank in RANKS if rank <= len(gallery)]
     with steps(console, f"{name} 1:N", 2 * len(probes) * len(gallery)) as done:
@@ -152,15 +154,15 @@ def identification(name: str, templates: Templates, lists: Lists, console: Conso
 
 
 def open_identification(name: str, templates: Templates, lists: Lists, console: Console | None) -> ProtocolResult:
-    """1:N, open set: TPIR at FPIR in every gallery, and the mean."""
-    galleries = [Subjects(templates.of(one.templates), one.subjects) for one in lists.galleries]
+    """Evaluate open-set 1:N: TPIR at FPIR in every gallery, and the mean."""
+    galleries = [Subjects(templates.of(gallery.templates), gallery.subjects) for gallery in lists.galleries]
     probes = _probes(templates, lists)
     with steps(console, f"{name} open set", len(probes) * sum(map(len, galleries))) as done:
         means, each = open_set_over_galleries(probes, galleries, FPIRS, done=done)
-    table = {"galleries": " + ".join(f"{len(one):,}" for one in galleries), "probes": f"{len(probes):,}"}
+    table = {"galleries": " + ".join(f"{len(gallery):,}" for gallery in galleries), "probes": f"{len(probes):,}"}
     table |= {f"mean TPIR at FPIR {rate:g}": f"{mean:.2%}" for rate, mean in zip(FPIRS, means, strict=True)}
     mean_tpir = {f"{rate:g}": mean for rate, mean in zip(FPIRS, means, strict=True)}
-    return ProtocolResult({"mean_tpir": mean_tpir, "galleries": [one.figures() for one in each]}, table)
+    return ProtocolResult({"mean_tpir": mean_tpir, "galleries": [result.figures() for result in each]}, table)
 
 
 def _probes(templates: Templates, lists: Lists) -> Subjects:

@@ -1,8 +1,8 @@
-"""The lists of IJB-B and IJB-C as arrays: templates and media, pairs of templates, galleries and probes, points.
+"""Read the lists of IJB-B and IJB-C: templates and media, template pairs, galleries, probes and landmarks.
 
 Whitelam et al., IARPA Janus Benchmark-B, CVPRW 2017; Maze et al., IARPA Janus Benchmark-C, ICB 2018. The text files are
-those with which InsightFace distributes the aligned images (ijbc_face_tid_mid.txt, ijbc_template_pair_label.txt,
-ijbc_name_5pts_score.txt); galleries and probes are the benchmark's own CSV files.
+the ones that InsightFace distributes with the images (ijbc_face_tid_mid.txt, ijbc_template_pair_label.txt,
+ijbc_name_5pts_score.txt); galleries and probes are the CSV files of the benchmark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedra.errors import DataError, nearest
 
 @dataclass(frozen=True)
 class TemplateMedia:
-    """The template and the medium of every image, in the list's order."""
+    """Template and medium of every image, in the order of the list."""
 
     images: tuple[str, ...]
     templates: Tensor
@@ -30,7 +30,7 @@ class TemplateMedia:
 
 @dataclass(frozen=True)
 class TemplatePairs:
-    """Pairs of templates by number, and whether they show one person."""
+    """Pairs of template ids, and whether they show the same person."""
 
     first: Tensor
     second: Tensor
@@ -39,7 +39,7 @@ class TemplatePairs:
 
 @dataclass(frozen=True)
 class TemplateSubjects:
-    """A gallery or a set of probes: templates, each once, and the subject of each."""
+    """A gallery or a set of probes: unique templates and the subject of each."""
 
     templates: Tensor
     subjects: Tensor
@@ -47,7 +47,7 @@ class TemplateSubjects:
 
 @dataclass(frozen=True)
 class ImagePoints:
-    """Five landmark points (N, 5, 2), x first, and the detector's score of every image."""
+    """Five landmarks (N, 5, 2), x first, and the detector's score of every image."""
 
     images: tuple[str, ...]
     points: Tensor
@@ -55,7 +55,7 @@ class ImagePoints:
 
 
 def read_template_media(path: Path | str) -> TemplateMedia:
-    """Lines of image, template and medium."""
+    """Read lines of image, template and medium."""
     path = Path(path)
     rows = list(_rows(path, 3))
     numbers = _numbers(path, [row[1:] for row in rows], np.int64)
@@ -63,12 +63,12 @@ def read_template_media(path: Path | str) -> TemplateMedia:
 
 
 def read_template_pairs(path: Path | str, *, known: Tensor | None = None) -> TemplatePairs:
-    """Lines of template, template and 1 (one person) or 0; `known` templates must include them all."""
+    """Read lines of template, template and 1 (same person) or 0; all templates must be in `known`."""
     path = Path(path)
     numbers = _table(path, 3)
     if not bool(((numbers[:, 2] == 0) | (numbers[:, 2] == 1)).all()):
         row = int(((numbers[:, 2] != 0) & (numbers[:, 2] != 1)).nonzero()[0, 0])
-        raise DataError(f"{path}, line {row + 1}: the label is {int(numbers[row, 2])}, not 0 or 1: check the list")
+        raise DataError(f"{path}, line {row + 1}: the label must be 0 or 1, got {int(numbers[row, 2])}")
     if known is not None:
         _check_known(path, numbers[:, :2], known)
     first, second, same = (column.contiguous() for column in numbers.unbind(dim=1))
@@ -76,7 +76,7 @@ def read_template_pairs(path: Path | str, *, known: Tensor | None = None) -> Tem
 
 
 def read_subjects(path: Path | str, *, known: Tensor | None = None) -> TemplateSubjects:
-    """A gallery or probe CSV file: the columns TEMPLATE_ID and SUBJECT_ID, lines of one template together as one."""
+    """Read a gallery or probe CSV file with columns TEMPLATE_ID and SUBJECT_ID; repeated lines count once."""
     path = Path(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -88,14 +88,16 @@ def read_subjects(path: Path | str, *, known: Tensor | None = None) -> TemplateS
     numbers = torch.unique(_numbers(path, rows, np.int64), dim=0)
     templates, counts = torch.unique(numbers[:, 0], return_counts=True)
     if len(templates) < len(numbers):
-        raise DataError(f"{path} gives template {int(templates[counts.argmax()])} to two subjects: check the list")
+        raise DataError(
+            f"{path}: each template must have one subject, but template {int(templates[counts.argmax()])} has two"
+        )
     if known is not None:
         _check_known(path, templates, known)
     return TemplateSubjects(numbers[:, 0].contiguous(), numbers[:, 1].contiguous())
 
 
 def read_points(path: Path | str) -> ImagePoints:
-    """Lines of image, five points (x, y) and the detector's score."""
+    """Read lines of image, five points (x, y) and the detector's score."""
     path = Path(path)
     rows = list(_rows(path, 12))
     numbers = _numbers(path, [row[1:] for row in rows], np.float32)
@@ -108,44 +110,46 @@ def _rows(path: Path, words: int) -> Iterator[list[str]]:
             for number, line in enumerate(file, start=1):
                 row = line.split()
                 if row and len(row) != words:
-                    raise DataError(f"{path}, line {number}: {len(row)} words where {words} are wanted: check the list")
+                    raise DataError(f"{path}, line {number}: a line must have {words} words, got {len(row)}")
                 if row:
                     yield row
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}): check it") from None
+        raise DataError(
+            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}): check the file"
+        ) from None
 
 
 def _numbers(path: Path, rows: list[list[str]], kind: type[np.int64] | type[np.float32]) -> Tensor:
     if not rows:
-        raise DataError(f"{path} is empty: fetch it again")
+        raise DataError(f"{path} is empty: download it again")
     try:
         return torch.from_numpy(np.array(rows, dtype=np.str_).astype(kind))
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{path} has a word where a number is wanted ({error}): check the list") from None
+        raise DataError(f"{path} must contain numbers ({error}): check the file") from None
 
 
 def _table(path: Path, columns: int) -> Tensor:
-    """A file of whole numbers alone; IJB-C's pairs are 15.6 million lines, so numpy reads them."""
+    """Read a file of integers with numpy, for speed: IJB-C has 15.6 million pairs."""
     try:
         if not path.stat().st_size:
-            raise ValueError("it is empty")
+            raise ValueError("the file is empty")
         numbers = np.loadtxt(path, dtype=np.int64, ndmin=2)
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as whole numbers ({error}): check the list") from None
+        raise DataError(f"{path} cannot be read as integers ({error}): check the file") from None
     if numbers.shape[1:] != (columns,):
-        raise DataError(f"{path} has {numbers.shape[-1]} numbers a line where {columns} are wanted: check the list")
+        raise DataError(f"{path}: a line must have {columns} numbers, got {numbers.shape[-1]}")
     return torch.from_numpy(numbers)
 
 
-def _column(path: Path, headings: Iterable[str], wanted: str) -> str:
-    found = {heading.strip().lower(): heading for heading in headings}
-    if wanted not in found:
-        hint = nearest(wanted, found) if found else "it has no heading"
-        raise DataError(f"{path} has no column '{wanted.upper()}': {hint}")
-    return found[wanted]
+def _column(path: Path, headers: Iterable[str], name: str) -> str:
+    found = {header.strip().lower(): header for header in headers}
+    if name not in found:
+        hint = nearest(name, found) if found else "it has no header"
+        raise DataError(f"{path} must have a column '{name.upper()}': {hint}")
+    return found[name]
 
 
 def _check_known(path: Path, templates: Tensor, known: Tensor) -> None:
-    strange = templates[~torch.isin(templates, known)]
-    if len(strange):
-        raise DataError(f"{path} names template {int(strange[0])}, which has no images: use lists of one benchmark")
+    unknown = templates[~torch.isin(templates, known)]
+    if len(unknown):
+        raise DataError(f"{path} lists template {int(unknown[0])}, which has no images: use lists of one benchmark")

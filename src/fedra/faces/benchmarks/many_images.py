@@ -1,4 +1,4 @@
-"""Embeddings of very many image files: read and aligned a portion at a time, so that no benchmark fills the memory."""
+"""Embed many image files, read and aligned in batches to bound memory."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fedra.faces.photos.alignment import align_face
 from fedra.faces.photos.photo_files import read_photograph
 from fedra.models import Embedder
 
-PORTION = 512
-"""Images that are in memory at once."""
+BATCH = 512
+"""Number of images in memory at a time."""
 
 
 @dataclass(frozen=True)
 class EmbeddedFiles:
-    """The features (n, d) of the images that could be read, their places (n,) among all, and why none differ."""
+    """Features (n, d) of the readable images, their indices (n,), and the reason if the features have collapsed."""
 
     features: Tensor
     rows: Tensor
@@ -40,62 +40,65 @@ class EmbeddedFiles:
 def embed_files(
     embedder: Embedder, paths: Sequence[Path], title: str, console: Console | None, points: Tensor | None = None
 ) -> EmbeddedFiles:
-    """The features of image files; with five `points` (N, 5, 2) each, their faces are aligned first.
+    """Embed image files; with five `points` (N, 5, 2) each, the faces are aligned first.
 
-    An image that cannot be read, or is not of the others' size, is told of and left out.
+    Images that cannot be read or differ in size from the others are reported and skipped.
     """
     if not paths:
-        raise DataError(f"{title}: there are no images to embed")
+        raise DataError(f"{title} must list at least one image, got none: check the list")
     found: list[Tensor] = []
     rows: list[int] = []
     problems: list[str] = []
     side = max(embedder.shape[1:])
     size: tuple[int, ...] | None = None
 
-    def read(number: int) -> Bytes | DataError:
+    def read(index: int) -> Bytes | DataError:
         try:
-            image = read_photograph(paths[number])
-            return image if points is None else align_face(image, points[number].numpy(), side)
+            image = read_photograph(paths[index])
+            return image if points is None else align_face(image, points[index].numpy(), side)
         except DataError as error:
             return error
 
     with steps(console, f"embedding {title}", len(paths)) as done, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for start in range(0, len(paths), PORTION):
-            numbers = range(start, min(start + PORTION, len(paths)))
-            images = list(zip(numbers, pool.map(read, numbers), strict=True))
-            size = size or _usual([image for _, image in images if not isinstance(image, DataError)])
+        for start in range(0, len(paths), BATCH):
+            batch = range(start, min(start + BATCH, len(paths)))
+            images = list(zip(batch, pool.map(read, batch), strict=True))
+            size = size or _most_common_shape([image for _, image in images if not isinstance(image, DataError)])
             usable: list[Bytes] = []
-            for number, image in images:
+            for index, image in images:
                 if isinstance(image, DataError):
                     problems.append(str(image))
                 elif image.shape != size:
-                    problems.append(_odd(paths[number], image, size))
+                    problems.append(_describe_wrong_size(paths[index], image, size))
                 else:
-                    rows.append(number)
+                    rows.append(index)
                     usable.append(image)
             if usable:
                 found.append(embedder(torch.from_numpy(np.stack(usable)).permute(0, 3, 1, 2)))
-            done(len(numbers))
+            done(len(batch))
     if not found:
-        raise DataError(f"{title}: no image can be used, such as: {problems[0]}")
+        raise DataError(f"{title} has no usable image; the first problem: {problems[0]}")
     if problems:
-        told = f"{len(problems):,} of {len(paths):,} images cannot be used and are left out"
-        tell(console, f"{told}: {shortened(problems)}")
-    features, lost, collapsed = give_directions(torch.cat(found))
+        tell(console, f"{len(problems):,} of {len(paths):,} images are unusable and skipped: {shortened(problems)}")
+    features, zero, collapsed = give_directions(torch.cat(found))
     if collapsed is not None:
         tell(console, collapse_warning(collapsed))
-    elif lost:
-        tell(console, f"the model gives {lost:,} of {len(features):,} images no features: they are unlike all others")
+    elif zero:
+        tell(
+            console,
+            f"the embeddings of {zero:,} of {len(features):,} images are zero or not finite: these images match no "
+            "other image",
+        )
     return EmbeddedFiles(features, torch.tensor(rows), len(problems), collapsed)
 
 
-def _usual(images: Sequence[Bytes]) -> tuple[int, ...] | None:
-    """The commonest shape, so that an odd image which happens to come first does not rule out all others."""
+def _most_common_shape(images: Sequence[Bytes]) -> tuple[int, ...] | None:
+    """Return the most common shape; the first image may be an exception."""
     counts = Counter(image.shape for image in images)
     return counts.most_common(1)[0][0] if counts else None
 
 
-def _odd(path: Path, image: Bytes, size: tuple[int, ...] | None) -> str:
-    assert size is not None, "this image has one"
-    shown, wanted = (f"{height} x {width}" for height, width, _ in (image.shape, size))
-    return f"the image '{path}' is {shown} and others are {wanted}: align all to one size"
+def _describe_wrong_size(path: Path, image: Bytes, size: tuple[int, ...] | None) -> str:
+    assert size is not None, "at least one image was read"
+    actual, expected = (f"{height} x {width}" for height, width, _ in (image.shape, size))
+    return f"the image '{path}' must be {expected} like the others, got {actual}: align all images to one size"

@@ -1,7 +1,7 @@
-"""A model on MegaFace: rank-1 and TAR among a million distractors, as they are and cleaned of noise.
+"""Evaluate a model on MegaFace: rank-1 and TAR with up to a million distractors, raw and cleaned of label noise.
 
-Kemelmacher-Shlizerman et al., CVPR 2016. Features come from a model and the folder's images, or from feature files in
-the devkit's format, of whatever network.
+Kemelmacher-Shlizerman et al., CVPR 2016. Features come from a model and the images of the folder, or from feature files
+in the devkit's format.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fedra.faces.metrics.megaface_rates import megaface
 from fedra.models import Embedder
 
 FARS = (1e-6, 1e-5, 1e-4, 1e-3)
-"""The rates of false accepts that are told, as far as so many impostors can show them."""
+"""The false accept rates to report, if there are enough impostors to measure them."""
 
 
 @dataclass(frozen=True)
 class Half:
-    """The features (n, d) of probes or of distractors, their places (n,) in the list, and why none differ."""
+    """Features (n, d) of probes or distractors, their indices (n,) in the list, and the reason if they collapsed."""
 
     features: Tensor
     rows: Tensor
@@ -40,11 +40,11 @@ class Half:
 
 
 Source = Callable[[str, Sequence[str]], Half]
-"""The features of the images of a half, named by their paths."""
+"""Returns the features of probes or distractors, given the paths of the images."""
 
 
 def is_feature_folder(folder: Path) -> bool:
-    """Whether a folder holds feature files of both halves."""
+    """Return whether a folder contains feature files of probes and distractors."""
     return (folder / PROBES).is_dir() and (folder / DISTRACTORS).is_dir()
 
 
@@ -56,40 +56,40 @@ def evaluate_megaface(
     seed: int = 0,
     console: Console | None = None,
 ) -> ModelEvaluation:
-    """MegaFace by a model's features of the folder's images, or by those in a folder of feature files.
+    """Run MegaFace with a model on the images of the folder, or with a folder of feature files.
 
-    With lists of noise the cleaned protocol is run as well; `seed` draws the noise of replaced probes.
+    If the folder has noise lists, the cleaned protocol is run too; `seed` determines the noise of replaced probes.
     """
     folder = Path(folder)
     if wrong := [protocol for protocol in protocols if protocol != "megaface"]:
-        raise ConfigError(f"the protocol '{wrong[0]}' does not go with a MegaFace folder: leave --protocol out")
+        raise ConfigError(f"protocol must be 'megaface' for a MegaFace folder, got '{wrong[0]}': omit --protocol")
     lists = read_megaface(folder)
-    _check_people(lists)  # before the images, which take hours
-    cleaned = _cleanable(lists, torch.arange(len(lists.probes)), torch.arange(len(lists.distractors)), console)
-    source = _of_files(features, console) if isinstance(features, Path) else _of_model(features, folder, console)
+    _check_people(lists)  # before the hours of embedding
+    cleaned = _can_clean(lists, torch.arange(len(lists.probes)), torch.arange(len(lists.distractors)), console)
+    source = _file_source(features, console) if isinstance(features, Path) else _model_source(features, folder, console)
     probes, distractors = source(PROBES, lists.probes), source(DISTRACTORS, lists.distractors)
     if probes.collapsed is not None:
         outcome = collapsed_result("megaface", probes.collapsed, len(probes.rows))
         return ModelEvaluation(folder.resolve().name, "MegaFace", {"megaface": outcome}, str(folder.resolve()))
     people = Subjects(probes.features, lists.people[probes.rows])
-    found = {"": _found("MegaFace", people, distractors.features, None, console)}
-    if cleaned and _cleanable(lists, probes.rows, distractors.rows, console):
-        assert lists.noisy_probes is not None, "there is noise to clean"
-        assert lists.noisy_distractors is not None, "there is noise to clean"
+    found = {"": _measure("MegaFace", people, distractors.features, None, console)}
+    if cleaned and _can_clean(lists, probes.rows, distractors.rows, console):
+        assert lists.noisy_probes is not None, "noise lists were read"
+        assert lists.noisy_distractors is not None, "noise lists were read"
         clean = clean_probes(people, lists.noisy_probes[probes.rows], generator(seed, "megaface"))
         removed = lists.noisy_distractors[distractors.rows]
-        found["cleaned "] = _found("MegaFace, cleaned", clean, distractors.features, removed, console)
-    outcome = _outcome(lists, probes, distractors, found)
+        found["cleaned "] = _measure("MegaFace, cleaned", clean, distractors.features, removed, console)
+    outcome = _make_result(lists, probes, distractors, found)
     return ModelEvaluation(folder.resolve().name, "MegaFace", {"megaface": outcome}, str(folder.resolve()))
 
 
 def _check_people(lists: MegaFaceLists) -> None:
     if len(torch.unique(lists.people)) == len(lists.people):
-        raise DataError(f"nobody has two images in {PROBES}_lst: MegaFace needs one to search by and one to find")
+        raise DataError(f"at least one person must have two images in {PROBES}_lst, got none: check the list")
 
 
-def _cleanable(lists: MegaFaceLists, probes: Tensor, distractors: Tensor, console: Console | None) -> bool:
-    """Whether some rows of the lists can be cleaned; where only those without noise are missing, this is told."""
+def _can_clean(lists: MegaFaceLists, probes: Tensor, distractors: Tensor, console: Console | None) -> bool:
+    """Return whether the given rows can be cleaned; if too few images without noise remain, report it."""
     if lists.noisy_probes is None or lists.noisy_distractors is None:
         return False
     people, noisy = lists.people[probes], lists.noisy_probes[probes]
@@ -99,12 +99,12 @@ def _cleanable(lists: MegaFaceLists, probes: Tensor, distractors: Tensor, consol
         person = PurePosixPath(lists.probes[int(lost[0])]).parent.name
         reason = f"'{person}' has no usable probe image that is not in {PROBES}_noises.txt"
     elif bool(lists.noisy_distractors[distractors].all()):
-        reason = f"no usable distractor is left that is not in {DISTRACTORS}_noises.txt"
-    tell(console, reason and f"the cleaned protocol is left out, because {reason}")
+        reason = f"all usable distractors are in {DISTRACTORS}_noises.txt"
+    tell(console, reason and f"the cleaned protocol is skipped, because {reason}")
     return reason is None
 
 
-def _outcome(lists: MegaFaceLists, probes: Half, distractors: Half, found: dict[str, MegaFace]) -> ProtocolResult:
+def _make_result(lists: MegaFaceLists, probes: Half, distractors: Half, found: dict[str, MegaFace]) -> ProtocolResult:
     table = {"probes": f"{len(probes.rows):,}", "distractors": f"{len(distractors.rows):,}"}
     figures: dict[str, object] = {
         "probes": len(probes.rows),
@@ -117,7 +117,7 @@ def _outcome(lists: MegaFaceLists, probes: Half, distractors: Half, found: dict[
     return ProtocolResult(figures, table)
 
 
-def _found(
+def _measure(
     title: str, probes: Subjects, distractors: Tensor, removed: Tensor | None, console: Console | None
 ) -> MegaFace:
     impostors = len(probes) * len(distractors)
@@ -126,19 +126,19 @@ def _found(
         return megaface(probes, distractors, fars, removed=removed, done=done)
 
 
-def _of_model(embedder: Embedder, folder: Path, console: Console | None) -> Source:
-    def embedded(half: str, images: Sequence[str]) -> Half:
+def _model_source(embedder: Embedder, folder: Path, console: Console | None) -> Source:
+    def embed(half: str, images: Sequence[str]) -> Half:
         base = folder / f"{half}_images"
         if not base.is_dir():
-            raise DataError(f"there is no folder '{base}': put the aligned images of {half}_lst there")
+            raise DataError(f"the folder '{base}' does not exist: put the aligned images of {half}_lst there")
         found = embed_files(embedder, [base / name for name in images], half, console)
         return Half(found.features, found.rows, found.collapsed)
 
-    return embedded
+    return embed
 
 
-def _of_files(features: Path, console: Console | None) -> Source:
-    """Feature files as the devkit lays them out: facescrub/PERSON/IMAGE_ALGORITHM.bin, megaface/A/B/IMAGE_..."""
+def _file_source(features: Path, console: Console | None) -> Source:
+    """Read feature files laid out as by the devkit: facescrub/PERSON/IMAGE_ALGORITHM.bin, megaface/A/B/IMAGE_..."""
 
     def read(half: str, images: Sequence[str]) -> Half:
         depth = 2 if half == PROBES else 3
@@ -153,13 +153,13 @@ def _of_files(features: Path, console: Console | None) -> Source:
 
 
 def _algorithm(features: Path, half: str, image: str, depth: int) -> str:
-    """The last part of the names of a network's feature files, found by the first image's."""
+    """Return the suffix of the names of the feature files, found at the first image."""
     own = PurePosixPath(*PurePosixPath(image).parts[-depth:])
     found = sorted((features / half / own.parent).glob(f"{own.name}_*.bin"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise DataError(
-            f"'{features / half / own.parent}' must hold one feature file of the image '{own.name}', such as "
-            f"{own.name}_mine.bin, and holds {names}: check the folder, and keep one network's features in it"
+            f"'{features / half / own.parent}' must contain one feature file of the image '{own.name}', such as "
+            f"{own.name}_mine.bin, got {names}: give a folder with the features of one network"
         )
     return found[0].name.removeprefix(f"{own.name}_").removesuffix(".bin")

@@ -1,4 +1,4 @@
-"""The field's protocols on embedded faces, each with its figures, the lines of its table, and its pictures."""
+"""The evaluation protocols on embedded faces; each returns metrics, the rows of a table, and plots."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ HEADLINES: dict[Protocol, tuple[str, ...]] = {
     "training-gallery": ("auroc_macro", "eer_macro", "pooled"),
     "megaface": ("raw",),
 }
-"""The figures of each protocol that are null where embeddings have collapsed."""
+"""The metrics of each protocol that are null if the embeddings have collapsed."""
 
 
 @dataclass(frozen=True)
 class FaceSet:
-    """Images uint8 (N, C, H, W), the person each shows, and the pairs to tell apart where there are any.
+    """Images, uint8 (N, C, H, W), the person of each, and pairs to verify if there are any.
 
-    `named` is false where numbers tell apart less than people do, as in sets that are pairs and nothing else. `names`
-    are the people's, where known; `note` says what had to be done to the images.
+    `named` is false if `people` does not identify people, as in sets that consist of pairs only. `names` are the
+    people's names, if known; `note` describes what was done to the images.
     """
 
     name: str
@@ -55,13 +55,13 @@ class FaceSet:
 
 
 def collapsed_result(protocol: Protocol, reason: str, images: int) -> ProtocolResult:
-    """What a protocol gives for embeddings that have collapsed: why, and no figure that looks like one."""
+    """Return the result of a protocol for collapsed embeddings: the reason, and null for every metric."""
     missing = dict.fromkeys(HEADLINES[protocol])
     return ProtocolResult({"images": images, **missing, "collapsed": reason}, {"collapsed": reason})
 
 
 def verification(faces: FaceSet, pairs: Pairs, features: Tensor) -> ProtocolResult:
-    """Ten-fold accuracy, AUROC, EER, and TAR at the FARs that so many impostors can show."""
+    """Measure ten-fold accuracy, AUROC, EER, and TAR at the FARs for which there are enough impostors."""
     from fedra.faces.metrics.plots import draw_roc, draw_scores, draw_worst
 
     first, second = features[pairs.first], features[pairs.second]
@@ -89,10 +89,10 @@ def verification(faces: FaceSet, pairs: Pairs, features: Tensor) -> ProtocolResu
 
 
 def identification(faces: FaceSet, features: Tensor, done: Callable[[int], None]) -> ProtocolResult:
-    """CMC: the first image of everybody with two or more is the gallery, and the others are probes."""
+    """Measure the CMC: the first image of each person with two or more is the gallery, the others are probes."""
     from fedra.faces.metrics.plots import draw_cmc
 
-    first, later = _enrolled(faces)
+    first, later = _split_enrolled(faces)
     probes, gallery = (Subjects(features[rows], faces.people[rows]) for rows in (later, first))
     found = closed_set(probes, gallery, up_to=min(max(RANKS), len(gallery)), done=done)
     table = {"people": f"{len(gallery):,}", "probes": f"{len(probes):,}"}
@@ -102,19 +102,23 @@ def identification(faces: FaceSet, features: Tensor, done: Callable[[int], None]
 
 
 def open_identification(faces: FaceSet, features: Tensor, seed: int, done: Callable[[int], None]) -> ProtocolResult:
-    """TPIR at FPIR: half of the people, drawn by the seed, are enrolled by an image each; the rest are strangers."""
-    first, later = _enrolled(faces)
+    """Measure TPIR at FPIR: a random half of the people is enrolled with one image each, the others are not."""
+    first, later = _split_enrolled(faces)
     drawn = np.random.default_rng(key(seed, "enrolled")).permutation(len(first))[: len(first) // 2]
     gallery_rows = first[torch.from_numpy(np.sort(drawn))]
     if not len(gallery_rows):
-        raise DataError(f"'{faces.name}' shows one person with two images: an open set needs two or more such people")
+        raise DataError(f"open-set needs at least 2 people with 2 or more images, got 1 in '{faces.name}'")
     mated = later[torch.isin(faces.people[later], faces.people[gallery_rows])]
-    strangers = (~torch.isin(faces.people, faces.people[gallery_rows])).nonzero().flatten()
-    rows = torch.cat([mated, strangers])
+    non_mated = (~torch.isin(faces.people, faces.people[gallery_rows])).nonzero().flatten()
+    rows = torch.cat([mated, non_mated])
     gallery = Subjects(features[gallery_rows], faces.people[gallery_rows])
-    fpirs = [rate for rate in FPIRS if rate * len(strangers) >= 1] or [max(FPIRS)]
+    fpirs = [rate for rate in FPIRS if rate * len(non_mated) >= 1] or [max(FPIRS)]
     found = open_set(Subjects(features[rows], faces.people[rows]), gallery, fpirs, done=done)
-    table = {"people": f"{len(gallery):,}", "mated probes": f"{found.mated:,}", "strangers": f"{found.non_mated:,}"}
+    table = {
+        "people": f"{len(gallery):,}",
+        "mated probes": f"{found.mated:,}",
+        "non-mated probes": f"{found.non_mated:,}",
+    }
     table |= points("TPIR", "FPIR", found.points)
     return ProtocolResult({"people": len(gallery), **found.figures()}, table)
 
@@ -122,10 +126,10 @@ def open_identification(faces: FaceSet, features: Tensor, seed: int, done: Calla
 def client_verification(
     enrolled: Mapping[int, Sequence[int]], train: tuple[Tensor, Tensor], probes: tuple[Tensor, Tensor]
 ) -> ProtocolResult:
-    """Every client for itself and all pooled: its people are enrolled by their training images.
+    """Measure verification per client and pooled; each client's people are enrolled with their training images.
 
-    `enrolled` are the classes of every client; `train` and `probes` are embeddings and classes. Held-out images of a
-    person are genuine, those of everybody else impostors.
+    `enrolled` has the classes of every client; `train` and `probes` are embeddings and classes. Held-out images of a
+    person are genuine, those of all other people impostors.
     """
     (known, known_of), (features, people) = train, probes
     scores = {}
@@ -139,7 +143,9 @@ def client_verification(
             genuine, impostor = (torch.cat(kind) for kind in zip(*pairs, strict=True))
             scores[client] = genuine, impostor
     if not scores:
-        raise DataError("no client has held-out images of its people: raise data.test_fraction")
+        raise DataError(
+            "at least one client must have held-out images of its people, got none: raise data.test_fraction"
+        )
     found = ClientScores.of(scores)
     pooled = found.pooled()
     fars = [far for far in FARS if far * len(pooled.impostor) >= 1]
@@ -153,25 +159,25 @@ def client_verification(
     return ProtocolResult(figures, table)
 
 
-def _enrolled(faces: FaceSet) -> tuple[Tensor, Tensor]:
-    """The first image of everybody with two or more, and the rows of their others."""
+def _split_enrolled(faces: FaceSet) -> tuple[Tensor, Tensor]:
+    """Return the rows of the first image of each person with two or more, and the rows of their other images."""
     if not faces.named:
-        raise DataError(f"'{faces.name}' does not say who its images show, pairs apart: it can be verified only")
-    _, place, counts = torch.unique(faces.people, return_inverse=True, return_counts=True)
-    rows = torch.arange(len(place))
-    first = torch.full((len(counts),), len(place)).scatter_reduce(0, place, rows, "amin")[counts > 1]
+        raise DataError(f"'{faces.name}' lists pairs without identities: only verification is possible")
+    _, person, counts = torch.unique(faces.people, return_inverse=True, return_counts=True)
+    rows = torch.arange(len(person))
+    first = torch.full((len(counts),), len(person)).scatter_reduce(0, person, rows, "amin")[counts > 1]
     if not len(first):
-        raise DataError(f"nobody in '{faces.name}' has two images: identification needs one to enroll and one to probe")
-    later = rows[(counts[place] > 1) & ~torch.isin(rows, first)]
+        raise DataError(f"identification needs a person with at least 2 images, got none in '{faces.name}'")
+    later = rows[(counts[person] > 1) & ~torch.isin(rows, first)]
     return first, later
 
 
 def rates(scores: Scores, fars: Sequence[float], rule: Literal["at_most", "closest"] = "at_most") -> dict[str, str]:
-    """The lines of a table of verification."""
+    """Return the rows of a verification table."""
     found = [scores.tar_at(far, rule) for far in fars]
     return {"AUROC": f"{scores.auroc():.4f}", "EER": f"{scores.eer():.2%}", **points("TAR", "FAR", found)}
 
 
 def points(rate: str, error: str, found: Sequence[OperatingPoint]) -> dict[str, str]:
-    """A line for each operating point."""
+    """Return one table row per operating point."""
     return {f"{rate} at {error} {point.threshold.wanted:g}": f"{point.rate:.2%}" for point in found}

@@ -1,4 +1,4 @@
-"""Data sets of faces; importing this package registers them."""
+"""Face data sets; importing this package registers them."""
 
 from fedra.faces.datasets import face_folders, packed_faces, synthetic_faces
 from fedra.faces.datasets.celeba import read_identities

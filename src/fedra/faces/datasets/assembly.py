@@ -1,4 +1,4 @@
-"""From images of people to a data set: classes to train, images to count accuracy on, strangers to verify."""
+"""Build a data set from images of people: classes to train, held-out images, and unseen identities to verify."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedra.faces.datasets.verification_sets import VerificationSet
 
 @dataclass(frozen=True)
 class People:
-    """Images and the name of the person, and of the group, that each belongs to."""
+    """Images with the person and the group of each."""
 
     inputs: Tensor
     names: Sequence[str]
@@ -29,24 +29,22 @@ class People:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def closed_set(
-    name: str, people: People, test_fraction: float, strangers: Iterable[str] = ()
-) -> tuple[Dataset, Tensor]:
-    """Everybody but the strangers as a class, with `test_fraction` of each one's images held out.
+def closed_set(name: str, people: People, test_fraction: float, unseen: Iterable[str] = ()) -> tuple[Dataset, Tensor]:
+    """Make each person except the unseen ones a class, with `test_fraction` of their images held out.
 
-    The test split is these images, then all images of the strangers, numbered from the last class on. Also returned:
-    the row of the test split that each image has gone to, -1 for those that are trained on.
+    The test split has these images, then all images of the unseen people, with labels after the last class. Also
+    returns the row of each image in the test split, -1 for training images.
     """
-    aside = set(strangers)
-    classes = tuple(sorted(set(people.names) - aside))
+    excluded = set(unseen)
+    classes = tuple(sorted(set(people.names) - excluded))
     if not classes:
-        raise DataError(f"the data set '{name}' has nobody left to train on: take more people, or hold out fewer")
-    numbers = indices(people.names, classes + tuple(sorted(set(people.names) & aside)))
+        raise DataError(f"the data set '{name}' must have people to train on, got none: use more, or hold out fewer")
+    numbers = indices(people.names, classes + tuple(sorted(set(people.names) & excluded)))
     known = (numbers < len(classes)).nonzero().flatten()
     train, held_out = (known[rows] for rows in stratified(numbers[known], test_fraction))
     test = torch.cat([held_out, (numbers >= len(classes)).nonzero().flatten()])
-    place = torch.full((len(numbers),), -1)
-    place[test] = torch.arange(len(test))
+    test_row = torch.full((len(numbers),), -1)
+    test_row[test] = torch.arange(len(test))
     owners = tuple(dict.fromkeys(people.groups))
     dataset = Dataset(
         name,
@@ -60,22 +58,23 @@ def closed_set(
         group_names=owners,
         notes=dict(people.notes),
     )
-    return dataset, place
+    return dataset, test_row
 
 
 def with_drawn_pairs(dataset: Dataset, count: int | None, seed: int) -> Dataset:
-    """Balanced pairs of the strangers' images."""
+    """Add balanced random pairs of images of the unseen identities."""
     first = int((dataset.test.targets < len(dataset.classes)).sum())
     drawn = draw_pairs(dataset.test.targets[first:], count, seed=seed)
     return replace(dataset, pairs=replace(drawn, first=drawn.first + first, second=drawn.second + first))
 
 
 def with_verification(dataset: Dataset, other: VerificationSet) -> Dataset:
-    """The images and pairs of a verification set behind the test split; nobody may be in both."""
+    """Append the images and pairs of a verification set to the test split; raise if a person is in both."""
     if shared := sorted(set(dataset.classes) & set(other.names)):
         raise DataError(
-            f"'{shared[0]}'{f' and {len(shared) - 1} more' if shared[1:] else ''} would be trained on and verified in "
-            f"'{other.name}' too: leave them out with leave_out, or verify on others"
+            f"the training data and '{other.name}' must not share people, but '{shared[0]}'"
+            f"{f' and {len(shared) - 1} more are' if shared[1:] else ' is'} in both: exclude them with leave_out, or "
+            "verify on another set"
         )
     before = len(dataset.test)
     inputs = torch.cat([dataset.test.inputs, other.images])
@@ -85,23 +84,22 @@ def with_verification(dataset: Dataset, other: VerificationSet) -> Dataset:
     return replace(dataset, test=Split(inputs, targets), pairs=pairs, notes=notes)
 
 
-def draw_strangers(name: str, candidates: Iterable[str], count: int, seed: int) -> set[str]:
-    """So many people at random, who are then kept out of training."""
+def draw_unseen(name: str, candidates: Iterable[str], count: int, seed: int) -> set[str]:
+    """Choose people at random who are excluded from training."""
     people = sorted(candidates)
     if len(people) <= count:
         raise ConfigError(
-            f"the data set '{name}' has {len(people)} people with two or more images, too few for test_identities = "
-            f"{count}: hold out fewer"
+            f"test_identities must be below {len(people)} (the people with two or more images in '{name}'), got {count}"
         )
     drawn = np.random.default_rng(key(seed, "strangers")).permutation(len(people))[:count]
     return {people[row] for row in drawn}
 
 
 def check_test(dataset: Dataset) -> Dataset:
-    """Refuse a set that has nothing to test on."""
+    """Raise if a data set has no test images."""
     if not len(dataset.test):
         raise ConfigError(
-            f"the data set '{dataset.name}' has no test images: raise test_fraction (nobody's only image is held out), "
-            "or set test_identities or verify"
+            f"the data set '{dataset.name}' must have test images, got none: raise test_fraction (an identity's only "
+            "image is never held out), or set test_identities or verify"
         )
     return dataset

@@ -1,4 +1,4 @@
-"""Folders of faces, one for each identity, and Labeled Faces in the Wild with its folds of people."""
+"""Face data sets from folders with one subfolder per identity, and Labeled Faces in the Wild with its folds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from fedra.faces.datasets.assembly import (
     People,
     check_test,
     closed_set,
-    draw_strangers,
+    draw_unseen,
     with_drawn_pairs,
     with_verification,
 )
 from fedra.faces.datasets.gathering import (
     Faults,
     SharedNames,
-    chosen,
-    enough,
     first_of_each,
     gather,
     list_people,
     read_names,
     rows_of,
+    select_people,
+    with_enough_images,
 )
 from fedra.faces.datasets.lfw_lists import read_pair_list, read_people
 from fedra.faces.datasets.verification_sets import listed_pairs, verification_set
@@ -65,43 +65,44 @@ def faces(
     shared_names: SharedNames = "refuse",
     faults: Faults = "refuse",
 ) -> Dataset:
-    """Your own faces: folders of aligned images, folder/identity/image, every identity a class.
+    """Your own faces: folders of aligned crops, folder/identity/image, with one class per identity.
 
-    `folders` are absolute or under the data root, and several make one set. Of images of `size` by `size` the middle
-    `width` columns are kept, where a network wants 112x96. Everybody is taken who has `least` images, of each the first
-    `most`; `take` and `leave_out` name lists of identities, one a line, and `identities` takes the first so many. Of
-    every identity `test_fraction` of the images are held out to count accuracy on. For verification, `test_identities`
-    people drawn by `seed` are kept out of training and compared in `pairs` balanced pairs; or `verify` names another
-    set: a .bin file, a folder with LFW's pairs.txt, or a folder of identities. Natural groups are the folders, or with
-    `groups = "level"` one more level, folder/group/identity/image. `shared_names` says whether a name in two folders is
-    one person ("join") or two ("apart"). Unreadable images and copies of images are refused, or left out with
-    `faults = "skip"`.
+    `folders` are absolute or relative to the data root; several folders form one data set. Images are read as `size` by
+    `size`; `width` cuts out the middle columns, for networks that read 112x96. Identities with at least `least` images
+    are used, with the first `most` images of each; `take` and `leave_out` are files that list identities to include and
+    exclude, one per line, and `identities` limits their number. Of each identity, `test_fraction` of the images are
+    held out to measure accuracy. For verification, `test_identities` randomly chosen people are excluded from training
+    and compared in `pairs` balanced pairs; or `verify` names another set: a .bin file, a folder with LFW's pairs.txt,
+    or a folder of identities. Natural groups are the folders or, with `groups = "level"`, one more level:
+    folder/group/identity/image. `shared_names` decides whether a name in two folders is the same person ("join") or two
+    people ("apart"). Unreadable and duplicate images raise an error, or are skipped with `faults = "skip"`.
     """
     listing = list_people(
         [under(root, folder) for folder in folders],
         level=groups == "level",
         shared_names=shared_names,
     )
-    wanted = enough(_listed(root, listing, take, leave_out).classes, least)
+    wanted = with_enough_images(_apply_lists(root, listing, take, leave_out).classes, least)
     wanted = set(sorted(wanted)[:identities])
     if not wanted:
-        raise DataError(f"nobody in {', '.join(folders)} has {least} images: lower `least`, or check the lists")
-    listing = first_of_each(chosen(listing, wanted), most)
-    people = gathered(root, f"faces-{Path(folders[0]).name}", listing, size, least, faults)
+        raise DataError(
+            f"an identity must have at least {least} images (`least`), but none in {', '.join(folders)} has: lower "
+            "`least`, or check the lists"
+        )
+    listing = first_of_each(select_people(listing, wanted), most)
+    people = gather_people(root, f"faces-{Path(folders[0]).name}", listing, size, least, faults)
     people = replace(people, inputs=middle_columns(people.inputs, width))
     return face_dataset("faces", root, people, size, test_fraction, test_identities, verify, pairs, seed)
 
 
 def middle_columns(images: Tensor, width: int | None) -> Tensor:
-    """The images without as many columns at the left as at the right."""
-    whole = images.shape[3]
-    if width is None or width == whole:
+    """Cut the same number of columns off the left and right of images."""
+    full = images.shape[3]
+    if width is None or width == full:
         return images
-    if width > whole or (whole - width) % 2:
-        raise ConfigError(
-            f"width = {width} is not the middle of images of {whole} columns: give fewer, by an even number"
-        )
-    left = (whole - width) // 2
+    if width > full or (full - width) % 2:
+        raise ConfigError(f"width must be at most {full} (the image width) and differ by an even number, got {width}")
+    left = (full - width) // 2
     return images[..., left : left + width].contiguous()
 
 
@@ -116,37 +117,37 @@ def face_dataset(
     pairs: int | None,
     seed: int,
 ) -> Dataset:
-    """People as classes, tested on held-out images of theirs and, where asked for, on strangers."""
+    """Build a data set with one class per person, tested on held-out images and, if requested, unseen identities."""
     if test_identities and verify is not None:
-        raise ConfigError(f"the data set '{name}' has both test_identities and verify: hold out people or name a set")
-    strangers = draw_strangers(name, enough(people.names, 2), test_identities, seed) if test_identities else set()
-    dataset, _ = closed_set(name, people, test_fraction, strangers)
-    if strangers:
+        raise ConfigError(f"the data set '{name}' must have only one of test_identities and verify, got both")
+    unseen = draw_unseen(name, with_enough_images(people.names, 2), test_identities, seed) if test_identities else set()
+    dataset, _ = closed_set(name, people, test_fraction, unseen)
+    if unseen:
         dataset = with_drawn_pairs(dataset, pairs, seed)
     if verify is not None:
         dataset = with_verification(dataset, verification_set(verify, root=root, size=size, pairs=pairs, seed=seed))
     return check_test(dataset)
 
 
-def _listed(root: Path, listing: Listing, take: str | None, leave_out: str | None) -> Listing:
-    """The people of the one list without those of the other."""
+def _apply_lists(root: Path, listing: Listing, take: str | None, leave_out: str | None) -> Listing:
+    """Select the people of the list `take` without those of the list `leave_out`."""
     names = set(listing.classes)
-    wanted = names if take is None else read_names(root / Path(take).expanduser(), names)
-    unwanted = set() if leave_out is None else read_names(root / Path(leave_out).expanduser(), names)
-    return chosen(listing, wanted - unwanted)
+    included = names if take is None else read_names(root / Path(take).expanduser(), names)
+    excluded = set() if leave_out is None else read_names(root / Path(leave_out).expanduser(), names)
+    return select_people(listing, included - excluded)
 
 
-def gathered(root: Path, name: str, listing: Listing, size: int, least: int, faults: Faults) -> People:
-    """The images of everybody who still has enough of them when the faulty ones are gone."""
+def gather_people(root: Path, name: str, listing: Listing, size: int, least: int, faults: Faults) -> People:
+    """Read the images of all people who have enough usable ones."""
     found = gather(root, name, listing, size, faults)
-    remaining = enough(found.listing.classes, least)
+    remaining = with_enough_images(found.listing.classes, least)
     rows = [row for row, person in enumerate(found.listing.classes) if person in remaining]
     notes = dict(found.notes)
-    if gone := sorted(set(listing.classes) - remaining):
-        notes["identities left out"] = ", ".join(gone)
-    kept = rows_of(found.listing, rows)
+    if excluded := sorted(set(listing.classes) - remaining):
+        notes["identities left out"] = ", ".join(excluded)
+    used = rows_of(found.listing, rows)
     inputs = found.inputs if len(rows) == len(found.inputs) else found.inputs[torch.tensor(rows)]
-    return People(inputs, kept.classes, kept.groups, notes)
+    return People(inputs, used.classes, used.groups, notes)
 
 
 @DATASETS.add("lfw")
@@ -164,40 +165,42 @@ def lfw(
 ) -> Dataset:
     """Labeled Faces in the Wild: train on the people of nine folds, verify on the pairs of the tenth.
 
-    `folder` holds name/name_0001.jpg, people.txt and pairs.txt. `fold` (0 to 9) is verified: all its images are the
-    strangers of the test split, and its 600 pairs are put in ten parts of both kinds. "dev" trains on
-    peopleDevTrain.txt and verifies pairsDevTest.txt. `also` adds the identities of other folders to the training.
-    Training takes people with `least` images, of which `test_fraction` are held out to count accuracy on. To verify all
-    6,000 pairs, train on the data set 'faces' with `verify = "lfw"`.
+    `folder` contains name/name_0001.jpg, people.txt and pairs.txt. `fold` (0 to 9) is used for verification: its people
+    are the unseen identities of the test split, and its 600 pairs are divided into ten balanced folds. "dev" trains on
+    peopleDevTrain.txt and verifies pairsDevTest.txt. `also` adds the identities of other folders to the training data.
+    Training uses people with at least `least` images, of which `test_fraction` are held out to measure accuracy. To
+    verify all 6,000 pairs, train on the data set 'faces' with `verify = "lfw"`.
     """
     base = root / Path(folder).expanduser()
     listing = list_people([base, *(root / Path(other).expanduser() for other in also)], shared_names=shared_names)
     prefix = f"{base.name}/" if shared_names == "apart" else ""
-    trained, strangers = ({prefix + person for person in part} for part in _parts(base, fold))
+    trained, unseen = ({prefix + person for person in part} for part in _split_people(base, fold))
     own = {person for person, group in zip(listing.classes, listing.groups, strict=True) if group == base.name}
-    train = enough(listing.classes, least) - (own - trained) - strangers
-    taken = chosen(listing, train | strangers)
-    found = gather(root, f"lfw-{base.name}", taken, size, faults)
+    train = with_enough_images(listing.classes, least) - (own - trained) - unseen
+    selected = select_people(listing, train | unseen)
+    found = gather(root, f"lfw-{base.name}", selected, size, faults)
     people = People(found.inputs, found.listing.classes, found.listing.groups if also else (), found.notes)
-    dataset, place = closed_set("lfw", people, test_fraction, strangers)
+    dataset, test_row = closed_set("lfw", people, test_fraction, unseen)
     named = "pairsDevTest.txt" if fold == "dev" else "pairs.txt"
     pairs = [pair for pair in read_pair_list(base / named) if fold in ("dev", pair.fold)]
     plain = Listing(
         found.listing.paths, tuple(name.removeprefix(prefix) for name in found.listing.classes), found.listing.groups
     )
     rows = listed_pairs(pairs, plain, base / named)
-    ends = place[torch.stack([rows.first, rows.second], dim=1)]
-    if bool((ends < 0).any()):
-        raise DataError(f"{base / named} pairs people whom {base}'s lists give to training: use lists of one release")
-    return replace(dataset, pairs=alternating(ends[rows.same], ends[~rows.same]))
+    paired = test_row[torch.stack([rows.first, rows.second], dim=1)]
+    if bool((paired < 0).any()):
+        raise DataError(f"{base / named} must pair only people outside the training folds: use lists of one release")
+    return replace(dataset, pairs=alternating(paired[rows.same], paired[~rows.same]))
 
 
-def _parts(base: Path, fold: int | str) -> tuple[set[str], set[str]]:
-    """Who is trained on, and who is verified."""
+def _split_people(base: Path, fold: int | str) -> tuple[set[str], set[str]]:
+    """Return the people to train on and the people to verify."""
     if fold == "dev":
         train, test = (read_people(base / f"peopleDev{part}.txt") for part in ("Train", "Test"))
         return {person for people in train for person in people}, {person for people in test for person in people}
     folds = read_people(base / "people.txt")
     if int(fold) >= len(folds):
-        raise ConfigError(f"fold = {fold} is not among the {len(folds)} folds of {base / 'people.txt'}: count from 0")
+        raise ConfigError(
+            f"fold must be between 0 and {len(folds) - 1} (the folds of {base / 'people.txt'}), got {fold}"
+        )
     return {name for number, people in enumerate(folds) if number != fold for name in people}, set(folds[int(fold)])

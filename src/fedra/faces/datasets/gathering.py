@@ -1,4 +1,4 @@
-"""Images of people from one or several folders: who is taken, what is faulty, and the pixels, decoded once."""
+"""Read the images of people from one or several folders: selection, faulty images, and cached pixels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SharedNames = Literal["refuse", "join", "apart"]
 
 @dataclass(frozen=True)
 class GatheredPeople:
-    """Decoded images uint8 (N, 3, size, size), what is known of each, and notes on what was left out."""
+    """Decoded images, uint8 (N, 3, size, size), their listing, and notes on what was skipped."""
 
     inputs: Tensor
     listing: Listing
@@ -31,13 +31,13 @@ class GatheredPeople:
 
 
 def list_people(folders: Sequence[Path], *, level: bool = False, shared_names: SharedNames = "refuse") -> Listing:
-    """The images of folder/identity/image, of several folders as one listing whose groups are the folders.
+    """List the images folder/identity/image of several folders, with the folders as groups.
 
-    With `level`, folder/group/identity/image, and the groups are those. A name in two folders is refused, taken for
-    one person ("join"), or for two people called folder/name ("apart").
+    With `level`, list folder/group/identity/image with these groups. A name in two folders raises, or is one person
+    ("join"), or two people called folder/name ("apart").
     """
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise ConfigError(f"a folder is named twice in {[str(folder) for folder in folders]}: name each once")
+        raise ConfigError(f"folders must be different, got {[str(folder) for folder in folders]}")
     paths: list[Path] = []
     people: list[str] = []
     groups: list[str] = []
@@ -47,8 +47,8 @@ def list_people(folders: Sequence[Path], *, level: bool = False, shared_names: S
         for name in dict.fromkeys(found.classes):
             if home.setdefault(name, folder) != folder and shared_names == "refuse":
                 raise DataError(
-                    f"the identity '{name}' is in {home[name]} and in {folder}: set shared_names = 'join' if it is one "
-                    "person, or 'apart' if they are two"
+                    f"the identity '{name}' is in both {home[name]} and {folder}: set shared_names = 'join' if it is "
+                    "the same person, or 'apart' if not"
                 )
         paths += found.paths
         people += [f"{folder.name}/{name}" for name in found.classes] if shared_names == "apart" else found.classes
@@ -56,14 +56,14 @@ def list_people(folders: Sequence[Path], *, level: bool = False, shared_names: S
     return Listing(tuple(paths), tuple(people), tuple(groups))
 
 
-def chosen(listing: Listing, wanted: Iterable[str]) -> Listing:
-    """The part of a listing that shows the wanted people."""
+def select_people(listing: Listing, wanted: Iterable[str]) -> Listing:
+    """Return the rows of a listing that show the given people."""
     names = set(wanted)
     return rows_of(listing, [row for row, person in enumerate(listing.classes) if person in names])
 
 
 def first_of_each(listing: Listing, most: int | None) -> Listing:
-    """The first images of everybody, at most so many."""
+    """Return at most the first `most` images of each person."""
     if most is None:
         return listing
     seen: Counter[str] = Counter()
@@ -76,72 +76,72 @@ def first_of_each(listing: Listing, most: int | None) -> Listing:
 
 
 def rows_of(listing: Listing, rows: Sequence[int]) -> Listing:
-    """Some rows of a listing."""
+    """Return the given rows of a listing."""
     columns = (listing.paths, listing.classes, listing.groups)
     return Listing(*(tuple(column[row] for row in rows) for column in columns))  # type: ignore[arg-type]
 
 
 def read_names(path: Path, known: Iterable[str]) -> set[str]:
-    """A list of identities, one name on each line (what follows a tab is passed over), all of them known."""
+    """Read a list of identities, one name per line (text after a tab is ignored); raise for unknown names."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"the list of identities {path} cannot be read ({reason}): give a text in UTF-8") from None
+        raise DataError(f"the list of identities {path} cannot be read ({reason}): give a UTF-8 text file") from None
     names = {line.partition("\t")[0].strip() for line in lines} - {""}
-    if strange := sorted(names - set(known)):
-        raise DataError(f"{path} lists the identity '{strange[0]}', which has no folder: {nearest(strange[0], known)}")
+    if unknown := sorted(names - set(known)):
+        raise DataError(f"{path} lists the identity '{unknown[0]}', which has no folder: {nearest(unknown[0], known)}")
     return names
 
 
-def enough(people: Iterable[str], least: int) -> set[str]:
-    """Who has `least` images or more."""
+def with_enough_images(people: Iterable[str], least: int) -> set[str]:
+    """Return the people with at least `least` images."""
     return {person for person, images in Counter(people).items() if images >= least}
 
 
 def gather(root: Path, name: str, listing: Listing, size: int, faults: Faults) -> GatheredPeople:
-    """The pixels of a listing, from the cache where nothing has changed.
+    """Read the pixels of a listing, from the cache if nothing has changed.
 
-    Faulty are images that cannot be decoded, later copies of an image of the same person, and every copy of an image
-    that two people share. They are refused together, or left out and listed in the notes.
+    Faulty images are those that cannot be decoded, repeated copies of an image of the same person, and all copies of an
+    image that two people share. They raise one error, or are skipped and listed in the notes.
     """
 
     def decode() -> dict[str, Tensor]:
         inputs, problems = usable_images(listing.paths, size=(size, size), square=True)
-        problems |= {row: why for row, why in _copies(listing).items() if row not in problems}
-        told = [f"{listing.paths[row]} ({problems[row]})" for row in sorted(problems)]
-        if told and faults == "refuse":
+        problems |= {row: reason for row, reason in _find_copies(listing).items() if row not in problems}
+        faulty = [f"{listing.paths[row]} ({problems[row]})" for row in sorted(problems)]
+        if faulty and faults == "refuse":
             raise DataError(
-                f"{len(told)} images cannot be used, repair or remove them or set faults = 'skip' to leave them out: "
-                f"{shortened(told)}"
+                f"{len(faulty)} images are unusable: repair or remove them, or set faults = 'skip' to skip them: "
+                f"{shortened(faulty)}"
             )
         rows = torch.tensor([row for row in range(len(inputs)) if row not in problems], dtype=torch.int64)
-        text = torch.tensor(list("\n".join(told).encode()), dtype=torch.uint8)
+        text = torch.tensor(list("\n".join(faulty).encode()), dtype=torch.uint8)
         sizes = image_sizes([listing.paths[row] for row in rows.tolist()])
-        return {"inputs": inputs if not told else inputs[rows], "rows": rows, "left_out": text, "sizes": sizes}
+        return {"inputs": inputs if not faulty else inputs[rows], "rows": rows, "left_out": text, "sizes": sizes}
 
     people = hashlib.blake2b("\n".join(listing.classes).encode(), digest_size=16).hexdigest()
     fields = {"size": size, "faults": faults, "people": people, "sizes": True}
-    kept = cached(root, name, listing.paths, decode, fields)
-    told = bytes(kept["left_out"].tolist()).decode()
-    notes = {"left out": told} if told else {}
-    if note := cut_note(kept["sizes"], (size, size)):
+    cache = cached(root, name, listing.paths, decode, fields)
+    skipped = bytes(cache["left_out"].tolist()).decode()
+    notes = {"left out": skipped} if skipped else {}
+    if note := cut_note(cache["sizes"], (size, size)):
         notes[UNALIGNED] = note
-    if not len(kept["rows"]):
-        raise DataError(f"no image of '{name}' can be used: {shortened(told.splitlines())}")
-    return GatheredPeople(kept["inputs"], listing if not told else rows_of(listing, kept["rows"].tolist()), notes)
+    if not len(cache["rows"]):
+        raise DataError(f"'{name}' has no usable image: {shortened(skipped.splitlines())}")
+    return GatheredPeople(cache["inputs"], listing if not skipped else rows_of(listing, cache["rows"].tolist()), notes)
 
 
-def _copies(listing: Listing) -> dict[int, str]:
-    """Images with the same bytes, and why each is one too many; only files of one size are compared."""
+def _find_copies(listing: Listing) -> dict[int, str]:
+    """Find images with identical bytes and describe each; only files of equal size are compared."""
     sizes = [path.stat().st_size for path in listing.paths]
-    often = Counter(sizes)
-    alike: dict[bytes, list[int]] = {}
+    files_of_size = Counter(sizes)
+    same_bytes: dict[bytes, list[int]] = {}
     for row, path in enumerate(listing.paths):
-        if often[sizes[row]] > 1:
-            alike.setdefault(hashlib.blake2b(path.read_bytes(), digest_size=16).digest(), []).append(row)
+        if files_of_size[sizes[row]] > 1:
+            same_bytes.setdefault(hashlib.blake2b(path.read_bytes(), digest_size=16).digest(), []).append(row)
     found: dict[int, str] = {}
-    for rows in alike.values():
+    for rows in same_bytes.values():
         if len({listing.classes[row] for row in rows}) > 1:
             for row in rows:
                 other = next(one for one in rows if listing.classes[one] != listing.classes[row])

@@ -1,7 +1,7 @@
-"""The lists of Labeled Faces in the Wild: people.txt and pairs.txt, in folds or as one development set.
+"""Read the lists of Labeled Faces in the Wild: people.txt and pairs.txt, in folds or as one development set.
 
-Huang et al., Labeled Faces in the Wild, UMass Amherst 07-49, 2007. Their folds divide the people, and every pair lies
-inside its own fold.
+Huang et al., Labeled Faces in the Wild, UMass Amherst 07-49, 2007. The folds partition the people, and both photos of a
+pair are in the same fold.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ from fedra.errors import DataError
 Photo = tuple[str, int]
 """A person's name and the number of the image, from 1."""
 DIGITS = 18
-"""Of the longest number that is read: Python refuses those of thousands of digits."""
+"""Maximum number of digits of a number: Python rejects integers with thousands of digits."""
 
 
 @dataclass(frozen=True)
 class NamedPair:
-    """Two photos by name, and the fold of the pair, from 0."""
+    """A pair of photos.
+
+    Args:
+        first: Person and image number of the first photo.
+        second: Person and image number of the second photo.
+        fold: Fold of the pair, from 0.
+
+    Example:
+        >>> NamedPair(("Ada", 1), ("Ada", 2), 0).same
+        True
+    """
 
     first: Photo
     second: Photo
@@ -27,99 +37,123 @@ class NamedPair:
 
     @property
     def same(self) -> bool:
+        """Whether both photos show the same person."""
         return self.first[0] == self.second[0]
 
 
 def read_people(path: Path | str) -> tuple[tuple[str, ...], ...]:
-    """The people of every fold, by name; a development list is one fold."""
+    """Read people.txt or a development list.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The names of the people in each fold; a development list is one fold.
+
+    Example:
+        >>> len(read_people("lfw/people.txt"))
+        10
+    """
     path = Path(path)
     lines = _lines(path)
-    divided = len(lines) > 1 and len(lines[1][1]) == 1
-    folds = _whole(path, *lines[0]) if divided else 1
-    place, found = (1 if divided else 0), []
+    has_folds = len(lines) > 1 and len(lines[1][1]) == 1
+    folds = _parse_integer(path, *lines[0]) if has_folds else 1
+    position, found = (1 if has_folds else 0), []
     for fold in range(folds):
-        if place >= len(lines):
-            raise DataError(f"{path} ends before fold {fold} of {folds}: fetch it again")
-        count = _whole(path, *lines[place])
-        people = lines[place + 1 : place + 1 + count]
+        if position >= len(lines):
+            raise DataError(f"{path} ends before fold {fold} of {folds}: download it again")
+        count = _parse_integer(path, *lines[position])
+        people = lines[position + 1 : position + 1 + count]
         if len(people) < count:
-            raise DataError(f"{path} promises {count} people in fold {fold} and has {len(people)}: fetch it again")
-        found.append(tuple(_person(path, *line) for line in people))
-        place += 1 + count
-    _check_end(path, lines, place)
+            raise DataError(f"{path} must have {count} people in fold {fold}, got {len(people)}: download it again")
+        found.append(tuple(_parse_person(path, *line) for line in people))
+        position += 1 + count
+    _check_end(path, lines, position)
     _check_distinct(path, found)
     return tuple(found)
 
 
 def read_pair_list(path: Path | str) -> tuple[NamedPair, ...]:
-    """All pairs in the list's order: of each fold the genuine ones, then the impostors."""
+    """Read pairs.txt or a development list.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The pairs in the order of the list: of each fold the genuine ones, then the impostors.
+
+    Example:
+        >>> len(read_pair_list("lfw/pairs.txt"))
+        6000
+    """
     path = Path(path)
     lines = _lines(path)
     number, head = lines[0]
     if len(head) > 2:
         raise DataError(
-            f"{path}, line {number}: '{' '.join(head)}' stands where the numbers of folds and of pairs are wanted: "
-            "check the list"
+            f"{path}, line {number}: the first line must be the numbers of folds and pairs, got '{' '.join(head)}'"
         )
-    folds, each = (_whole(path, number, [word]) for word in (head if len(head) == 2 else ["1", *head]))
+    folds, each = (_parse_integer(path, number, [word]) for word in (head if len(head) == 2 else ["1", *head]))
     _check_end(path, lines, 1 + folds * 2 * each)
     if len(lines) < 1 + folds * 2 * each:
         raise DataError(
-            f"{path} promises {folds} x {2 * each} pairs and has {len(lines) - 1}: fetch the whole list again"
+            f"{path} must have {folds} x {2 * each} pairs, got {len(lines) - 1}: download the complete list again"
         )
     return tuple(
-        _pair(path, number, words, fold=place // (2 * each), genuine=place % (2 * each) < each)
-        for place, (number, words) in enumerate(lines[1:])
+        _parse_pair(path, number, words, fold=index // (2 * each), genuine=index % (2 * each) < each)
+        for index, (number, words) in enumerate(lines[1:])
     )
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
-    """The words of every line that has some, with its number."""
+    """Return the words of each non-empty line with its line number."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise DataError(f"there is no {path}: put the list of LFW there") from None
+        raise DataError(f"{path} does not exist: put the list of LFW there") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path} is no text in UTF-8: fetch it again") from None
+        raise DataError(f"{path} must be UTF-8 text: download it again") from None
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1)]
     found = [(number, words) for number, words in lines if words]
     if not found:
-        raise DataError(f"{path} is empty: fetch it again")
+        raise DataError(f"{path} is empty: download it again")
     return found
 
 
-def _whole(path: Path, number: int, words: list[str]) -> int:
+def _parse_integer(path: Path, number: int, words: list[str]) -> int:
     if len(words) != 1 or not words[0].isdecimal() or len(words[0]) > DIGITS:
         shown = " ".join(words)[:60]
-        raise DataError(f"{path}, line {number}: '{shown}' stands where a number is wanted: check the list")
+        raise DataError(f"{path}, line {number}: must be a number, got '{shown}': check the list")
     return int(words[0])
 
 
-def _person(path: Path, number: int, words: list[str]) -> str:
+def _parse_person(path: Path, number: int, words: list[str]) -> str:
     if len(words) != 2 or not words[1].isdecimal():
-        raise DataError(f"{path}, line {number}: '{' '.join(words)}' is no name and number of images: check the list")
+        raise DataError(f"{path}, line {number}: must be a name and a number of images, got '{' '.join(words)}'")
     return words[0]
 
 
-def _pair(path: Path, number: int, words: list[str], *, fold: int, genuine: bool) -> NamedPair:
+def _parse_pair(path: Path, number: int, words: list[str], *, fold: int, genuine: bool) -> NamedPair:
     if genuine and len(words) == 3:
         name, one, other = words
         photos = ((name, one), (name, other))
     elif not genuine and len(words) == 4:
         photos = ((words[0], words[1]), (words[2], words[3]))
     else:
-        wanted = "a name and two numbers" if genuine else "two names, each with a number"
-        raise DataError(f"{path}, line {number}: '{' '.join(words)}' stands where {wanted} are wanted: check the list")
-    first, second = ((name, _whole(path, number, [which])) for name, which in photos)
+        expected = "a name and two numbers" if genuine else "two names, each with a number"
+        raise DataError(f"{path}, line {number}: must be {expected}, got '{' '.join(words)}': check the list")
+    first, second = ((name, _parse_integer(path, number, [which])) for name, which in photos)
     if (first[0] == second[0]) != genuine or first == second:
-        raise DataError(f"{path}, line {number}: '{' '.join(words)}' pairs one person as two, or an image with itself")
+        raise DataError(
+            f"{path}, line {number}: a pair must be two images, an impostor pair two people, got '{' '.join(words)}'"
+        )
     return NamedPair(first, second, fold)
 
 
 def _check_end(path: Path, lines: list[tuple[int, list[str]]], end: int) -> None:
     if len(lines) > end:
         number, words = lines[end]
-        raise DataError(f"{path}, line {number}: '{' '.join(words)}' comes after the promised end: check the list")
+        raise DataError(f"{path}, line {number}: the list must end before this line, got '{' '.join(words)}'")
 
 
 def _check_distinct(path: Path, folds: list[tuple[str, ...]]) -> None:
@@ -127,5 +161,5 @@ def _check_distinct(path: Path, folds: list[tuple[str, ...]]) -> None:
     for fold, people in enumerate(folds):
         for name in people:
             if name in seen:
-                raise DataError(f"{path} has '{name}' in fold {seen[name]} and again in fold {fold}: check the list")
+                raise DataError(f"{path} must list each person once, but '{name}' is in folds {seen[name]} and {fold}")
             seen[name] = fold

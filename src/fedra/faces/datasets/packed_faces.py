@@ -1,4 +1,4 @@
-"""Face sets in their authors' own packing: CelebA's list of identities, and InsightFace's record files."""
+"""Face data sets in the formats of their authors: CelebA by identity, and InsightFace's record files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedra.data.loading import DATASETS
 from fedra.errors import DataError
 from fedra.faces.datasets.assembly import People
 from fedra.faces.datasets.celeba import list_celeba
-from fedra.faces.datasets.face_folders import Count, Fraction, Seed, Side, face_dataset, gathered
-from fedra.faces.datasets.gathering import Faults, chosen, enough
+from fedra.faces.datasets.face_folders import Count, Fraction, Seed, Side, face_dataset, gather_people
+from fedra.faces.datasets.gathering import Faults, select_people, with_enough_images
 from fedra.faces.datasets.recordio import EncodedImages, RecordFile, read_property, record_people
 
-Strangers = Annotated[int, Field(ge=0)]
+UnseenCount = Annotated[int, Field(ge=0)]
 
 
 @DATASETS.add("celeba-identities")
@@ -31,7 +31,7 @@ def celeba_identities(
     least: Count = 1,
     identities: Count | None = None,
     test_fraction: Fraction = 0.1,
-    test_identities: Strangers = 0,
+    test_identities: UnseenCount = 0,
     verify: str | None = None,
     pairs: Count | None = None,
     seed: Seed = 0,
@@ -39,14 +39,14 @@ def celeba_identities(
 ) -> Dataset:
     """CelebA by identity: img_align_celeba and identity_CelebA.txt in `folder`.
 
-    The square about the middle of each image is brought to `size`. The other fields are those of the data set 'faces'.
+    The square at the center of each image is resized to `size`. The other fields are those of the data set 'faces'.
     """
     base = root / Path(folder).expanduser()
     listing = list_celeba(base / "identity_CelebA.txt", base / "img_align_celeba")
-    wanted = sorted(enough(listing.classes, least))[:identities]
+    wanted = sorted(with_enough_images(listing.classes, least))[:identities]
     if not wanted:
-        raise DataError(f"nobody in {base} has {least} images: lower `least`")
-    people = gathered(root, "celeba-identities", chosen(listing, wanted), size, least, faults)
+        raise DataError(f"no identity has {least} images (`least`) in {base}: lower `least`")
+    people = gather_people(root, "celeba-identities", select_people(listing, wanted), size, least, faults)
     return face_dataset("celeba-identities", root, people, size, test_fraction, test_identities, verify, pairs, seed)
 
 
@@ -59,28 +59,28 @@ def record_faces(
     least: Count = 1,
     identities: Count | None = None,
     test_fraction: Fraction = 0.1,
-    test_identities: Strangers = 0,
+    test_identities: UnseenCount = 0,
     verify: str | None = None,
     pairs: Count | None = None,
     seed: Seed = 0,
 ) -> Dataset:
-    """InsightFace's record sets (CASIA-WebFace, MS1M, Glint): `path` is train.rec, with train.idx beside it.
+    """InsightFace's record sets (CASIA-WebFace, MS1M, Glint): `path` is train.rec, with train.idx next to it.
 
-    Read without MXNet and kept decoded, so that the images must fit into memory: `identities` takes the first so many.
-    `verify` may name one of the .bin files that come with such a set. The other fields are those of the data set
-    'faces'.
+    The set is read without MXNet and decoded, so its images must fit into memory; `identities` limits the number of
+    identities. `verify` may name one of the .bin files that come with such a set. The other fields are those of the
+    data set 'faces'.
     """
     file = root / Path(path).expanduser()
     file = file / "train.rec" if file.is_dir() else file
     records = RecordFile(file)
     found = record_people(records, least=least, most_identities=identities)
     if not found.keys:
-        raise DataError(f"nobody in {file} has {least} images: lower `least`")
-    promised = read_property(file.with_name("property"))
-    if promised and max(found.identities) >= promised[0]:
+        raise DataError(f"no identity has {least} images (`least`) in {file}: lower `least`")
+    declared = read_property(file.with_name("property"))
+    if declared and max(found.identities) >= declared[0]:
         raise DataError(
-            f"{file} has the identity {max(found.identities)} where its property file promises {promised[0]}: fetch "
-            "the set again"
+            f"identities in {file} must be below {declared[0]} (its property file), got {max(found.identities)}: "
+            "download the set again"
         )
 
     def decode() -> dict[str, Tensor]:

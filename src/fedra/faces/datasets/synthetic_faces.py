@@ -1,4 +1,4 @@
-"""Faces of people who do not exist, painted from a seed: for trials, tests and teaching, with nobody's photograph."""
+"""A data set of synthetic identities, drawn from a seed: for experiments, tests and teaching without real photos."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedra.faces.synthetic.traits import KNOBS
 from fedra.registry import Strength
 
 PAINTING = 1
-"""Raised whenever the painter changes, so that images kept from before are not believed."""
+"""Version of the renderer; increased when its images change, so cached images are not used."""
 
 
 @DATASETS.add("synthetic-faces")
@@ -40,25 +40,25 @@ def synthetic_faces(
     background: Strength = 1.0,
     noise: Strength = 1.0,
 ) -> Dataset:
-    """Painted faces of made-up people, with strangers to verify: needs no download and shows nobody.
+    """Rendered faces of synthetic identities, with unseen identities to verify; needs no download.
 
     A person has fixed features and colors; `pose`, `light`, `expression`, `occlusion`, `background` and `noise` (blur
-    and grain) change from image to image, each as strongly as its field says, 0 for not at all. An image depends on the
-    seed, the person and its number alone, so that a smaller set is part of a larger one. Of every identity
-    `test_fraction` of the images are held out to count accuracy on; `test_identities` others are never trained on and
-    compared in balanced `pairs`.
+    and grain) vary from image to image, each by the strength of its field, 0 for no variation. An image depends only on
+    the seed, the person and the image number, so a smaller set is part of a larger one. Of each identity,
+    `test_fraction` of the images are held out to measure accuracy; `test_identities` further people are excluded from
+    training and compared in balanced `pairs`.
     """
     knobs = dict(zip(KNOBS, (pose, light, expression, occlusion, background, noise), strict=True))
 
-    def kept(kind: str, people: int) -> Tensor:
+    def render(kind: str, people: int) -> Tensor:
         which = [(person, number) for person in range(people) for number in range(images)]
         world = SyntheticFaces(seed, kind, size, knobs)
         fields = {"painting": PAINTING, "seed": seed, "size": size, "people": people, "images": images, **knobs}
         return cached(root, f"synthetic-faces-{kind}", [], lambda: {"inputs": world.images(which)}, fields)["inputs"]
 
-    strangers = [f"stranger {person}" for person in range(test_identities)]
-    everybody = [f"person {person:05d}" for person in range(identities)] + strangers
-    painted = [kept("person", identities), *([kept("stranger", test_identities)] if strangers else [])]
-    people = People(torch.cat(painted), [name for name in everybody for _ in range(images)])
-    dataset, _ = closed_set("synthetic-faces", people, test_fraction, strangers)
-    return check_test(with_drawn_pairs(dataset, pairs, seed) if strangers else dataset)
+    unseen = [f"stranger {person}" for person in range(test_identities)]
+    names = [f"person {person:05d}" for person in range(identities)] + unseen
+    rendered = [render("person", identities), *([render("stranger", test_identities)] if unseen else [])]
+    people = People(torch.cat(rendered), [name for name in names for _ in range(images)])
+    dataset, _ = closed_set("synthetic-faces", people, test_fraction, unseen)
+    return check_test(with_drawn_pairs(dataset, pairs, seed) if unseen else dataset)

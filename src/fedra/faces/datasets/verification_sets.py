@@ -1,4 +1,4 @@
-"""Sets that are made for verification alone: images and the pairs to be told apart."""
+"""Verification sets: images and pairs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,19 @@ from fedra.faces.datasets.lfw_lists import NamedPair, Photo, read_pair_list
 
 @dataclass(frozen=True)
 class VerificationSet:
-    """Images uint8 (N, 3, H, W), pairs of their rows, and a number for the person each image shows.
+    """Images and the pairs to verify.
 
-    `names` are the people by number, where the set names them. Where it does not, images get one number when a
-    genuine pair says that they show one person.
+    Args:
+        name: Name of the set.
+        images: Images, uint8 (N, 3, H, W).
+        pairs: Pairs of rows.
+        people: Person of each image (N,). Without names, only genuine pairs share a person.
+        names: Names of the people, if the set has them.
+        note: What was done to images that do not have the requested size; None if nothing.
+
+    Example:
+        >>> verification_set("lfw").images.shape
+        torch.Size([7701, 3, 112, 112])
     """
 
     name: str
@@ -36,7 +45,7 @@ class VerificationSet:
     pairs: Pairs
     people: Tensor
     names: tuple[str, ...] = ()
-    note: str | None = None  # what had to be done to images that are no crops of the wanted size
+    note: str | None = None
 
 
 def verification_set(
@@ -49,12 +58,24 @@ def verification_set(
     seed: int = 0,
     **settings: Any,
 ) -> VerificationSet:
-    """A verification set by what it is, under `root` unless its path is absolute.
+    """Open a verification set of any kind.
 
-    Images are read as squares of `size`; those that are all `size` high and `width` wide are taken as they are. A .bin
-    file of InsightFace; a folder with LFW's pairs.txt (all of its folds); any folder of identity folders, whose
-    pairs are drawn by `seed`, at most `pairs` of them; or a data set with pairs by its name, which takes its own
-    `settings` alone.
+    Args:
+        on: One of InsightFace's .bin files; a folder with LFW's pairs.txt (all folds); a folder with one subfolder per
+            identity, whose pairs are random; or the name of a data set with pairs.
+        root: Folder that relative paths start from; default: the data root.
+        size: Images are read as squares of this side.
+        width: Images that are all `size` high and `width` wide are used unchanged.
+        pairs: For a folder of identities: the maximum number of pairs.
+        seed: For a folder of identities: random seed of the pairs.
+        settings: For a data set: its fields.
+
+    Returns:
+        The images and pairs.
+
+    Example:
+        >>> len(verification_set("lfw").pairs.same)
+        6000
     """
     base = data_root() if root is None else Path(root).expanduser()
     path = base / Path(on).expanduser()
@@ -65,34 +86,46 @@ def verification_set(
     if path.is_dir():
         return folder_set(path, size=size, width=width, pairs=pairs, seed=seed, root=base)
     if str(on) not in DATASETS:
-        raise DataError(f"'{on}' is neither a data set nor a file or folder under {base}: check the name")
+        raise DataError(f"'{on}' must be a data set, or a file or folder under {base}: check the name")
     dataset = load(str(on), root=base, **settings)
     if dataset.pairs is None:
-        raise DataError(f"the data set '{on}' has no pairs to verify: give one of faces, or a folder of identities")
+        raise DataError(f"the data set '{on}' has no pairs to verify: use a face data set or a folder of identities")
     return VerificationSet(dataset.name, dataset.test.inputs, dataset.pairs, dataset.test.targets)
 
 
 def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None) -> VerificationSet:
-    """InsightFace's .bin: a pickle of 2 P encoded images and P truth values; images 2 i and 2 i + 1 are pair i.
+    """Read one of InsightFace's .bin files: a pickle of 2 P encoded images and P booleans.
 
-    Only lists, bytes, truth values and arrays of numpy are unpickled; a file that asks for more is refused.
+    Images 2 i and 2 i + 1 are pair i. Only lists, bytes, booleans and numpy arrays are unpickled; anything else raises.
+
+    Args:
+        path: The file.
+        size: Images are read as squares of this side.
+        root: Folder of the cache; default: the folder of the file.
+
+    Returns:
+        The images and pairs.
+
+    Example:
+        >>> bin_set("faces/agedb_30.bin").name
+        'agedb_30'
     """
     path = Path(path)
-    kept = cached(
+    cache = cached(
         Path(root or path.parent),
         f"bin-{path.stem}",
         [path],
         lambda: _read_bin(path, size),
         {"path": str(path), "size": size, "sizes": True},
     )
-    note = cut_note(kept["sizes"], (size, size))
-    same = kept["same"].bool()
+    note = cut_note(cache["sizes"], (size, size))
+    same = cache["same"].bool()
     rows = torch.arange(2 * len(same)).view(-1, 2)
     people = torch.where(same[:, None], rows[:, :1], rows).flatten()
     folds = torch.arange(len(same)) * FOLDS // len(same)
     pairs = Pairs(rows[:, 0].contiguous(), rows[:, 1].contiguous(), same, folds)
     people = torch.unique(people, return_inverse=True)[1]
-    return VerificationSet(path.stem, kept["images"], pairs, people, note=note)
+    return VerificationSet(path.stem, cache["images"], pairs, people, note=note)
 
 
 def lfw_set(
@@ -103,7 +136,22 @@ def lfw_set(
     pairs: str = "pairs.txt",
     root: Path | str | None = None,
 ) -> VerificationSet:
-    """The pairs of a list in LFW's format, and the images that they name; folder/name/name_0001.jpg is image 1."""
+    """Read a folder with a list of pairs in LFW's format; folder/name/name_0001.jpg is image 1 of a person.
+
+    Args:
+        folder: The folder.
+        size: Images are read as squares of this side.
+        width: Images that are all `size` high and `width` wide are used unchanged.
+        pairs: Name of the list.
+        root: Folder of the cache; default: the parent folder.
+
+    Returns:
+        The pairs, and the images in them.
+
+    Example:
+        >>> len(lfw_set("data/lfw").pairs.same)
+        6000
+    """
     folder = Path(folder)
     listed = read_pair_list(folder / pairs)
     listing = list_images(folder)
@@ -125,7 +173,23 @@ def folder_set(
     seed: int = 0,
     root: Path | str | None = None,
 ) -> VerificationSet:
-    """All images of folder/identity/image, with balanced pairs drawn by the seed."""
+    """Read all images folder/identity/image, with balanced random pairs.
+
+    Args:
+        folder: The folder.
+        size: Images are read as squares of this side.
+        width: Images that are all `size` high and `width` wide are used unchanged.
+        pairs: Maximum number of pairs.
+        seed: Random seed of the pairs.
+        root: Folder of the cache; default: the parent folder.
+
+    Returns:
+        The images and pairs.
+
+    Example:
+        >>> folder_set("data/staff", pairs=600).names[:2]
+        ('Ada', 'Grace')
+    """
     folder = Path(folder)
     listing = list_images(folder)
     names = tuple(sorted(set(listing.classes)))
@@ -135,14 +199,14 @@ def folder_set(
 
 
 def listed_pairs(listed: Sequence[NamedPair], listing: Listing, source: Path) -> Pairs:
-    """Pairs by name as pairs of rows of a listing."""
+    """Convert pairs of names to pairs of rows of a listing."""
     row = {photo: number for number, photo in enumerate(photos(listing))}
     for pair in listed:
         for photo in (pair.first, pair.second):
             if photo not in row:
                 raise DataError(
-                    f"{source} names image {photo[1]} of '{photo[0]}', which is not there as "
-                    f"{photo[0]}/{photo[0]}_{photo[1]:04d}.jpg: unpack all images beside the list"
+                    f"{source} lists image {photo[1]} of '{photo[0]}', but {photo[0]}/{photo[0]}_{photo[1]:04d}.jpg "
+                    "does not exist: unpack all images next to the list"
                 )
     first, second = (torch.tensor([row[getattr(pair, side)] for pair in listed]) for side in ("first", "second"))
     same = torch.tensor([pair.same for pair in listed])
@@ -150,7 +214,7 @@ def listed_pairs(listed: Sequence[NamedPair], listing: Listing, source: Path) ->
 
 
 def photos(listing: Listing) -> list[Photo]:
-    """Each image as LFW's lists name it: name_0001 is photo 1; other images have number 0, which no list asks for."""
+    """Return each image as in LFW's lists: name_0001 is photo 1; other images get number 0, which no list contains."""
     numbers = [path.stem.rpartition("_")[2] for path in listing.paths]
     return [
         (name, int(number) if number.isdecimal() else 0) for name, number in zip(listing.classes, numbers, strict=True)
@@ -158,7 +222,7 @@ def photos(listing: Listing) -> list[Photo]:
 
 
 def _images(root: Path, folder: Path, listing: Listing, size: int, width: int | None) -> tuple[Tensor, str | None]:
-    """The images as squares of `size`, or as they are where all are `size` high and `width` wide; and what was done."""
+    """Read images as squares of `size`, or unchanged if all are `size` high and `width` wide; also return a note."""
 
     def decode() -> dict[str, Tensor]:
         sizes = image_sizes(listing.paths)
@@ -167,17 +231,17 @@ def _images(root: Path, folder: Path, listing: Listing, size: int, width: int | 
         return {"images": images, "sizes": sizes}
 
     fields = {"path": str(folder), "size": size, "width": width}
-    kept = cached(root, f"verification-{folder.name}", listing.paths, decode, fields)
-    return kept["images"], cut_note(kept["sizes"], (size, int(kept["images"].shape[3])))
+    cache = cached(root, f"verification-{folder.name}", listing.paths, decode, fields)
+    return cache["images"], cut_note(cache["sizes"], (size, int(cache["images"].shape[3])))
 
 
 def _read_bin(path: Path, size: int) -> dict[str, Tensor]:
     content = read_pickle(path.read_bytes(), path, "a .bin file of verification pairs")
     if not isinstance(content, tuple | list) or len(content) != 2:
-        raise DataError(f"{path} does not hold a list of images and a list of truth values: fetch it again")
-    encoded, same = _encoded_images(path, content[0]), _truths(path, content[1])
+        raise DataError(f"{path} must contain a list of images and a list of booleans: download it again")
+    encoded, same = _check_images(path, content[0]), _check_labels(path, content[1])
     if not same or len(encoded) != 2 * len(same):
-        raise DataError(f"{path} has {len(encoded)} images for {len(same)} pairs, not two each: fetch it again")
+        raise DataError(f"{path} must have 2 images per pair, got {len(encoded)} for {len(same)}: download it again")
     try:
         images = read_images(encoded, size=(size, size), square=True)
     except DataError as error:
@@ -185,19 +249,21 @@ def _read_bin(path: Path, size: int) -> dict[str, Tensor]:
     return {"images": images, "same": torch.tensor(same, dtype=torch.uint8), "sizes": image_sizes(encoded)}
 
 
-def _encoded_images(path: Path, images: Any) -> list[bytes]:
+def _check_images(path: Path, images: Any) -> list[bytes]:
     if not isinstance(images, list | tuple):
-        raise DataError(f"{path} holds a {type(images).__name__} where its images should be: fetch it again")
+        raise DataError(f"{path}: its images must be a list, got a {type(images).__name__}: download it again")
     found = [image.tobytes() if isinstance(image, np.ndarray) else image for image in images]
     for number, image in enumerate(found):
         if not isinstance(image, bytes):
-            raise DataError(f"{path}: image {number} is a {type(image).__name__}, not an encoded image: fetch it again")
+            raise DataError(f"{path}: image {number} must be bytes, got a {type(image).__name__}: download it again")
     return found
 
 
-def _truths(path: Path, same: Any) -> list[bool]:
+def _check_labels(path: Path, same: Any) -> list[bool]:
     values = list(same) if isinstance(same, list | tuple | np.ndarray) else [same]
     for number, value in enumerate(values):
         if not isinstance(value, bool | int | np.bool_ | np.integer) or value not in (0, 1):
-            raise DataError(f"{path}: the label of pair {number} is {value!r}, not true or false: fetch it again")
+            raise DataError(
+                f"{path}: the label of pair {number} must be true or false, got {value!r}: replace the file"
+            )
     return [bool(value) for value in values]

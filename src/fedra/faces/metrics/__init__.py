@@ -1,7 +1,7 @@
-"""Face verification and identification on embeddings: all that the tables of the face papers need.
+"""Metrics of face verification and identification, computed from embeddings.
 
-Embeddings are tensors (N, d) of any length; scores are cosines; a comparison is accepted when its score reaches the
-threshold. Pictures are in `fedra.faces.metrics.plots`.
+Embeddings are tensors (N, d) and need not be normalized; scores are cosines; a comparison is accepted if its score is
+at least the threshold. Plots are in `fedra.faces.metrics.plots`.
 """
 
 from fedra.faces.metrics.client_scores import ClientScores, enrolled_scores

@@ -1,7 +1,7 @@
-"""Every client as a recognizer of its own people: some held-out images enroll them, the others are probes.
+"""Each client as a recognizer of its own people: some of their held-out images are enrolled, the others are probes.
 
-A client knows one person (or several) and meets strangers, who are the other clients' people. Whoever embeds, the
-client's own model or a shared one, embeds the client's enrolled images, its probes and its impostors alike.
+A client has one person or several; its impostors are the people of other clients. The same model, the client's personal
+one or the global one, embeds the client's enrolled images, probes and impostors.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fedra.faces.metrics.embedding_checks import check_table, directions, sorted
 from fedra.faces.metrics.error_rates import OperatingPoint, operating_point, threshold_at
 
 FIGURES = ("auroc", "auroc_macro", "auroc_macro_std", "eer", "tpir", "fpir", "fpir_smallest")
-"""What `Recognition.figures` holds."""
+"""The keys of `Recognition.figures`."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a client is tested on, as rows of the held-out images: whom it enrolls, its probes, its impostors."""
+    """The test images of a client, as rows of the held-out images: enrolled images, probes and impostors."""
 
     client: int
     enrolled: Tensor
@@ -34,7 +34,7 @@ class Device:
 
     @property
     def rows(self) -> Tensor:
-        """All of them, in this order."""
+        """All rows, in this order."""
         return torch.cat([self.enrolled, self.probes, self.impostors])
 
 
@@ -47,48 +47,51 @@ def draw_devices(
     impostors: int | None,
     seed: int,
 ) -> list[Device]:
-    """Which held-out images each client enrolls, is probed by, and meets as impostors; all drawn by the seed.
+    """Choose at random the enrolled images, probes and impostors of each client.
 
-    `people` is whom each held-out image shows and `holdings` the people of each client. Of each person `enroll` images
-    are enrolled, though one at least stays a probe; a client none of whose people has two images is not tested, nor are
-    others beyond `clients`, drawn. Impostors are images of the people of the other tested clients, at most `impostors`.
+    `people` is the person of each held-out image and `holdings` the people of each client. Of each person `enroll`
+    images are enrolled, but at least one remains as a probe. Clients without a person with two images are not tested;
+    at most `clients` are. Impostors are images of the people of the other tested clients, at most `impostors`.
     """
-    images = _images(people, seed)
+    images = _images_by_person(people, seed)
     split = {
-        client: _enrolled([images[one] for one in own.tolist() if one in images], enroll)
+        client: _split_enrolled([images[person] for person in own.tolist() if person in images], enroll)
         for client, own in holdings.items()
     }
     able = [client for client, (enrolled, _) in split.items() if len(enrolled)]
     if len(able) < 2:
         raise DataError(
-            f"{len(able)} clients have two held-out images of a person, one to enroll and one to probe: a test among "
-            "clients needs two such clients, so raise data.test_fraction"
+            "at least 2 clients must have 2 held-out images of a person (one to enroll, one to probe), got "
+            f"{len(able)}: raise data.test_fraction"
         )
     drawn = np.random.default_rng(key(seed, "tested clients")).permutation(len(able))[:clients]
-    tested = [able[place] for place in np.sort(drawn)]
+    tested = [able[index] for index in np.sort(drawn)]
     shown = torch.cat([rows for client in tested for rows in split[client]])
     devices = []
     for client in tested:
-        strangers = torch.unique(shown[~torch.isin(people[shown], holdings[client])])
-        if not len(strangers):
-            raise DataError(f"client {client} meets nobody but its own people: give people to one client each")
-        chosen = np.random.default_rng(key(seed, "impostors", client)).permutation(len(strangers))[:impostors]
-        devices.append(Device(client, *split[client], strangers[torch.from_numpy(np.sort(chosen))]))
+        others = torch.unique(shown[~torch.isin(people[shown], holdings[client])])
+        if not len(others):
+            raise DataError(
+                f"client {client} needs impostors, but all tested images show its own people: assign each person to "
+                "one client"
+            )
+        chosen = np.random.default_rng(key(seed, "impostors", client)).permutation(len(others))[:impostors]
+        devices.append(Device(client, *split[client], others[torch.from_numpy(np.sort(chosen))]))
     return devices
 
 
-def _images(people: Tensor, seed: int) -> dict[int, Tensor]:
-    """Everybody's held-out images, in an order drawn by the seed."""
+def _images_by_person(people: Tensor, seed: int) -> dict[int, Tensor]:
+    """Return the rows of each person's held-out images in random order."""
     order = torch.from_numpy(np.random.default_rng(key(seed, "enrolled")).permutation(len(people)))
     order = order[people[order].argsort(stable=True)]
     numbers, counts = torch.unique_consecutive(people[order], return_counts=True)
     return dict(zip(numbers.tolist(), torch.split(order, counts.tolist()), strict=True))
 
 
-def _enrolled(images: Sequence[Tensor], enroll: int) -> tuple[Tensor, Tensor]:
-    """The enrolled rows and the probes of a client's people, those with one image left out."""
-    nothing = torch.empty(0, dtype=torch.int64)
-    enrolled, probes = [nothing], [nothing]
+def _split_enrolled(images: Sequence[Tensor], enroll: int) -> tuple[Tensor, Tensor]:
+    """Return the enrolled rows and the probes of a client's people, skipping people with one image."""
+    empty = torch.empty(0, dtype=torch.int64)
+    enrolled, probes = [empty], [empty]
     for rows in images:
         if len(rows) > 1:
             cut = min(enroll, len(rows) - 1)
@@ -99,9 +102,9 @@ def _enrolled(images: Sequence[Tensor], enroll: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Found:
-    """One client's scores: probes against their own template, impostors against every one of the client's templates.
+    """Scores of one client: probes against the template of their person, impostors against all templates.
 
-    `best` is the best score of each impostor, and `right` that of each probe whose own person comes first.
+    `best` has the best score of each impostor, `right` that of each probe whose person ranks first.
     """
 
     genuine: Tensor
@@ -111,31 +114,31 @@ class Found:
 
 
 def search(device: Device, people: Tensor, features: Tensor) -> Found:
-    """The client's scores; `features` are the embeddings of `device.rows`, `people` of all held-out images.
+    """Compute a client's scores from the embeddings of `device.rows` and the person of each held-out image.
 
-    A template is the direction of the sum of a person's enrolled unit embeddings. Another person with an equal score is
-    a miss.
+    A template is the normalized sum of a person's normalized enrolled embeddings. A tie with another person counts as a
+    miss.
     """
     check_table("the embeddings of a client", features)
     enrolled, probes, impostors = torch.split(
         directions("the embeddings of a client", features),
         [len(device.enrolled), len(device.probes), len(device.impostors)],
     )
-    known, place = torch.unique(people[device.enrolled], return_inverse=True)
-    sums = enrolled.new_zeros(len(known), enrolled.shape[1]).index_add_(0, place.to(enrolled.device), enrolled)
+    known, index = torch.unique(people[device.enrolled], return_inverse=True)
+    sums = enrolled.new_zeros(len(known), enrolled.shape[1]).index_add_(0, index.to(enrolled.device), enrolled)
     templates = directions("the enrolled templates", sums)
-    own, strange = probes @ templates.T, impostors @ templates.T
-    mine = (people[device.probes, None] == known).to(own.device)
-    genuine = own[mine]
-    rivals = own.masked_fill(mine, -torch.inf).amax(dim=1)
-    return Found(genuine, strange.flatten(), strange.amax(dim=1), genuine[genuine > rivals])
+    probe_scores, impostor_scores = probes @ templates.T, impostors @ templates.T
+    is_own = (people[device.probes, None] == known).to(probe_scores.device)
+    genuine = probe_scores[is_own]
+    rivals = probe_scores.masked_fill(is_own, -torch.inf).amax(dim=1)
+    return Found(genuine, impostor_scores.flatten(), impostor_scores.amax(dim=1), genuine[genuine > rivals])
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """What all tested clients found, each by its own model or all by one; and why some found nothing.
+    """Scores of all tested clients, with personal models or the global one.
 
-    `collapsed` are the clients to whose model all faces are alike: they have no scores.
+    `collapsed` has the clients whose embeddings have collapsed, with the reason; they have no scores.
     """
 
     found: Mapping[int, Found]
@@ -143,39 +146,39 @@ class Recognition:
 
     @classmethod
     def of(cls, found: Iterable[tuple[int, Found | str]]) -> Recognition:
-        """From one client after the other, each with its scores or the reason why its embeddings have collapsed."""
+        """Collect the results of clients: scores, or the reason why the embeddings have collapsed."""
         scores: dict[int, Found] = {}
         reasons: dict[int, str] = {}
-        for client, one in found:
-            if isinstance(one, str):
-                reasons[client] = one
+        for client, result in found:
+            if isinstance(result, str):
+                reasons[client] = result
             else:
-                scores[client] = one
+                scores[client] = result
         return cls(scores, reasons)
 
     def collapse_of_all(self) -> str | None:
-        """Why no client found anything, if that is so."""
+        """Return the reason if the embeddings of all clients have collapsed, else None."""
         return None if self.found else next(iter(self.collapsed.values()), None)
 
     def scores(self) -> ClientScores:
-        """Genuine and impostor scores by client."""
-        return ClientScores.of({client: (one.genuine, one.impostor) for client, one in self.found.items()})
+        """Return genuine and impostor scores by client."""
+        return ClientScores.of({client: (found.genuine, found.impostor) for client, found in self.found.items()})
 
     def tpir(self, fpir: float) -> OperatingPoint:
-        """The share of probes that are recognized at one threshold for all clients, which so many impostors pass."""
-        strangers = sorted_scores("impostors", torch.cat([one.best for one in self.found.values()]))
-        reached = np.sort(torch.cat([one.right for one in self.found.values()]).cpu().numpy())
-        probes = sum(len(one.genuine) for one in self.found.values())
-        return operating_point(threshold_at(fpir, strangers, len(strangers)), reached, probes)
+        """Return the share of probes identified at the one threshold that gives this FPIR over all clients."""
+        impostors = sorted_scores("impostors", torch.cat([found.best for found in self.found.values()]))
+        identified = np.sort(torch.cat([found.right for found in self.found.values()]).cpu().numpy())
+        probes = sum(len(found.genuine) for found in self.found.values())
+        return operating_point(threshold_at(fpir, impostors, len(impostors)), identified, probes)
 
     def aurocs(self) -> dict[int, float]:
-        """AUROC of every client."""
+        """Return the AUROC of each client."""
         return {client: scores.auroc() for client, scores in self.scores().clients.items()}
 
     def figures(self, fpir: float) -> dict[str, float | None]:
-        """AUROC over all scores and as the mean over clients with its deviation, EER, and TPIR at the FPIR.
+        """Return AUROC over all scores, its mean and standard deviation over clients, EER, and TPIR at the FPIR.
 
-        None each where no client has scores.
+        All values are None if no client has scores.
         """
         if not self.found:
             return dict.fromkeys(FIGURES)

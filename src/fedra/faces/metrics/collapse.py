@@ -1,7 +1,7 @@
-"""Embeddings that cannot be told apart, and images without an embedding: what to know before any figure is computed.
+"""Detect collapsed embeddings and zero embeddings before metrics are computed.
 
-A network that has collapsed gives every image the same direction. Its cosines differ by rounding alone, so an AUROC
-would compare rounding errors: a number that looks like a result and changes from one processor to the next.
+A collapsed network maps every image to the same direction. Its cosines differ only by rounding, so an AUROC would
+compare rounding errors: it would look like a result and change from one processor to the next.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor
 from fedra.losses.angle import NORM_FLOOR
 
 ROUNDING = 32 * torch.finfo(torch.float32).eps
-"""How far below 1 the cosines of float32 embeddings may lie by rounding; it is an angle of 0.16 degrees."""
+"""How far below 1 rounding may put the cosines of equal float32 embeddings; corresponds to an angle of 0.16 degrees."""
 
 BLOCK = 65_536
-"""Embeddings that are looked at together."""
+"""Number of embeddings checked at a time."""
 
 
 class Directed(NamedTuple):
-    """Embeddings of which each has a direction, how many had none, and why no two of them differ, where none do."""
+    """Embeddings without zero rows, the number of zero embeddings, and the reason if they have collapsed."""
 
     features: Tensor
     zeros: int
@@ -29,20 +29,20 @@ class Directed(NamedTuple):
 
 
 def give_directions(features: Tensor, passes: torch.dtype = torch.float32) -> Directed:
-    """Embeddings (N, d) as (N, d + 1), in which those that were zero are alike, and unlike all others.
+    """Extend embeddings (N, d) to (N, d + 1) so zero embeddings match each other and no other embedding.
 
-    A network with ReLUs at its end gives zeros for some images, above all before it is trained. They get an axis of
-    their own, on which all others are zero. `passes` is the type the network computes in.
+    A network that ends in a ReLU maps some images to zero, especially before training. These get an extra axis on
+    which all other embeddings are zero. `passes` is the data type of the forward pass.
     """
     zero = torch.linalg.vector_norm(features, dim=1, keepdim=True) <= NORM_FLOOR
     return Directed(torch.cat([features, zero.to(features)], dim=1), int(zero.sum()), collapse_reason(features, passes))
 
 
 def collapse_reason(features: Tensor, passes: torch.dtype = torch.float32) -> str | None:
-    """Why no two embeddings (N, d) can be told apart by cosine; None where some can, or some are not finite.
+    """Return why embeddings (N, d) have collapsed; None if they have not, or if some are not finite.
 
-    They have collapsed where all are zero, or where all that are not point in one direction within rounding: that of
-    float32, or of the type `passes` the network computes in where that is coarser.
+    They have collapsed if all are zero, or if all nonzero ones point in the same direction within the rounding of
+    float32 or of `passes`, the data type of the forward pass, whichever is coarser.
 
     Example:
         >>> collapse_reason(torch.tensor([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))
@@ -62,7 +62,7 @@ def collapse_reason(features: Tensor, passes: torch.dtype = torch.float32) -> st
         units = rows[long] / lengths[long, None]
         if len(units):
             first = units[0] if first is None else first
-            # Half the squared distance of unit rows is 1 - cos, without its cancellation.
+            # Half the squared distance of unit rows equals 1 - cos, without cancellation.
             if float((units - first).square().sum(dim=1).max()) / 2 > _tolerance(passes):
                 return None
     if first is None:
@@ -75,13 +75,13 @@ def collapse_reason(features: Tensor, passes: torch.dtype = torch.float32) -> st
 
 
 def _tolerance(passes: torch.dtype) -> float:
-    """Rounding turns a row by about its type's precision, and 1 - cos is half the square of an angle."""
+    """Return the tolerance of 1 - cos: rounding rotates a row by about eps, and 1 - cos is half the squared angle."""
     return max(ROUNDING, float(torch.finfo(passes).eps) ** 2)
 
 
 def collapse_warning(reason: str) -> str:
-    """What people are told of a model whose embeddings have collapsed."""
+    """Return the warning for a model whose embeddings have collapsed."""
     return (
-        f"warning: the model's embeddings have collapsed ({reason}), so there is nothing to measure: train with a "
-        "lower rate, from other weights, or with a method that keeps people apart"
+        f"warning: the model's embeddings have collapsed ({reason}), so there are no metrics: train with a lower "
+        "learning rate, from other weights, or with a method that separates the classes"
     )

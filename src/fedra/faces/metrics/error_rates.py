@@ -1,8 +1,8 @@
-"""Genuine and impostor scores, and the rates that follow from them: ROC, EER, AUROC, TAR at FAR.
+"""Error rates of genuine and impostor scores: ROC, EER, AUROC and TAR at FAR.
 
-A comparison is accepted when its score reaches the threshold. Everything is exact: scores are sorted once and
-counted, nothing is put into bins. Fifteen million float32 scores (IJB-C) take 60 MB and their sorting as much again;
-for billions (MegaFace) a `Tail` holds the few largest impostor scores, which are all that a low FAR needs.
+A comparison is accepted if its score is at least the threshold. All rates are exact: scores are sorted and counted,
+without bins. Fifteen million float32 scores (IJB-C) take 60 MB and sorting them as much again; for billions (MegaFace)
+a `Tail` holds the largest impostor scores, which is all that a low FAR needs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,23 @@ FARS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """The false accept rates of the IJB tables."""
 
 Sorted = NDArray[np.floating]
-"""Scores in rising order."""
+"""Scores in ascending order."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The smallest threshold whose rate of errors is at most `wanted`.
+    """The smallest threshold whose error rate is at most `wanted`.
 
-    `attained` is its true rate: errors come in whole numbers, and equal scores fall together. `smallest` is the
-    smallest rate above zero that these impostors can show; below it the threshold lets no impostor through.
+    Attributes:
+        wanted: The requested error rate.
+        value: The threshold.
+        attained: The actual error rate, which may be lower: the number of errors is an integer, and equal scores are
+            accepted together.
+        smallest: The smallest rate above zero that these impostors can measure; below it no impostor is accepted.
+
+    Example:
+        >>> calibrate(impostor_scores, 1e-3).value
+        0.41
     """
 
     wanted: float
@@ -41,37 +49,63 @@ class Threshold:
 
     @property
     def warning(self) -> str | None:
-        """A sentence when there are too few impostors for the wanted rate."""
+        """Warning if there are too few impostors to measure the requested rate; otherwise None."""
         if self.wanted >= self.smallest:
             return None
         return (
-            f"a rate of {self.wanted:g} cannot be measured: the smallest these impostors can show is "
-            f"{self.smallest:.3g}, so the threshold lies above them all"
+            f"a rate of {self.wanted:g} cannot be measured with these impostors: the smallest measurable rate is "
+            f"{self.smallest:.3g}, so the threshold is above all of their scores"
         )
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The share of genuine trials accepted (TAR, TPIR) at a threshold."""
+    """The share of genuine comparisons accepted (TAR, TPIR) at a threshold.
+
+    Attributes:
+        rate: The share.
+        threshold: The threshold.
+
+    Example:
+        >>> scores.tar_at(1e-3).rate
+        0.97
+    """
 
     rate: float
     threshold: Threshold
 
     def figures(self) -> dict[str, float | str | None]:
-        """All its numbers, flat."""
-        at = self.threshold
+        """Return all values as a flat dictionary for JSON.
+
+        Returns:
+            The rate, and the fields of the threshold.
+
+        Example:
+            >>> scores.tar_at(1e-3).figures()["rate"]
+            0.97
+        """
+        threshold = self.threshold
         return {
             "rate": self.rate,
-            "threshold": at.value,
-            "wanted": at.wanted,
-            "attained": at.attained,
-            "smallest": at.smallest,
-            "warning": at.warning,
+            "threshold": threshold.value,
+            "wanted": threshold.wanted,
+            "attained": threshold.attained,
+            "smallest": threshold.smallest,
+            "warning": threshold.warning,
         }
 
 
 class Curve(NamedTuple):
-    """The corners of a ROC curve, from (0, 0) to (1, 1), each with the threshold that reaches it."""
+    """The corners of a ROC curve, from (0, 0) to (1, 1).
+
+    Attributes:
+        far: False accept rates, ascending.
+        tar: True accept rates.
+        thresholds: The threshold of each corner.
+
+    Example:
+        >>> far, tar, thresholds = scores.curve()
+    """
 
     far: NDArray[np.float64]
     tar: NDArray[np.float64]
@@ -79,37 +113,49 @@ class Curve(NamedTuple):
 
 
 def share_of(rate: float, count: int) -> Fraction:
-    """`rate` times `count`, with the rate taken as the decimal it is written as: 0.29 of 100 are 29."""
-    check_rate("the rate of errors", rate)
+    """Return `rate` times `count`, with the rate interpreted as a decimal fraction: 0.29 of 100 is exactly 29."""
+    check_rate("the error rate", rate)
     return Fraction(str(float(rate))) * count
 
 
 def allowed_errors(wanted: float, impostors: int) -> int:
-    """How many errors a rate allows."""
+    """Return the number of errors that a rate allows."""
     return math.floor(share_of(wanted, impostors))
 
 
 def threshold_allowing(errors: int, wanted: float, largest: Sorted, impostors: int) -> Threshold:
-    """The smallest threshold with so many errors at most, from the `errors + 1` (or more) largest impostor scores."""
+    """Return the smallest threshold with at most `errors` errors; `largest` has at least `errors + 1` scores."""
     limit = largest[len(largest) - 1 - errors]
     beyond = len(largest) - int(np.searchsorted(largest, limit, side="right"))
     highest = len(largest) - int(np.searchsorted(largest, largest[-1], side="left"))
-    # The next number of the scores' own type: in a wider one, rounding would bring it back to the limit.
+    # The next number in the type of the scores: in a wider type, rounding would return it to the limit.
     return Threshold(wanted, float(_just_above(limit)), beyond / impostors, highest / impostors)
 
 
 def threshold_at(wanted: float, largest: Sorted, impostors: int) -> Threshold:
-    """The smallest threshold whose rate of errors is at most `wanted`."""
+    """Return the smallest threshold whose error rate is at most `wanted`."""
     return threshold_allowing(allowed_errors(wanted, impostors), wanted, largest, impostors)
 
 
 def operating_point(threshold: Threshold, genuine: Sorted, trials: int) -> OperatingPoint:
-    """The share of `trials` whose score is among `genuine` and reaches the threshold."""
+    """Return the share of `trials` whose score is in `genuine` and reaches the threshold."""
     return OperatingPoint(_reached(genuine, threshold.value) / trials, threshold)
 
 
 def calibrate(impostor: Tensor, far: float) -> Threshold:
-    """The threshold for a FAR on a calibration set, to be used on another."""
+    """Choose the threshold for a FAR from impostor scores.
+
+    Args:
+        impostor: Scores (N,) of different people, from data other than the test data.
+        far: The false accept rate.
+
+    Returns:
+        The smallest threshold whose FAR on these scores is at most `far`.
+
+    Example:
+        >>> calibrate(torch.tensor([0.1, 0.2, 0.3, 0.4]), 0.25).attained
+        0.25
+    """
     scores = sorted_scores("impostor scores", impostor)
     return threshold_at(far, scores, len(scores))
 
@@ -120,7 +166,7 @@ def _just_above(score: np.floating) -> np.floating:
 
 
 def _reached(scores: Sorted, threshold: float) -> int:
-    """How many scores are at least the threshold, which is first rounded up to their type: a wider one would copy."""
+    """Count scores of at least the threshold, which is rounded up to their type to avoid a converted copy."""
     limit = scores.dtype.type(threshold)
     if float(limit) < threshold:
         limit = _just_above(limit)
@@ -129,45 +175,103 @@ def _reached(scores: Sorted, threshold: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Genuine and impostor scores, each in rising order; make them by `Scores.of` or `Scores.of_pairs`."""
+    """Genuine and impostor scores; create them with `Scores.of` or `Scores.of_pairs`.
+
+    Args:
+        genuine: Scores of the same person, ascending.
+        impostor: Scores of different people, ascending.
+
+    Example:
+        >>> Scores.of(torch.tensor([0.8, 0.9]), torch.tensor([0.1, 0.2])).auroc()
+        1.0
+    """
 
     genuine: Sorted
     impostor: Sorted
 
     @classmethod
     def of(cls, genuine: Tensor, impostor: Tensor) -> Scores:
-        """From two lists."""
+        """Create from genuine and impostor scores.
+
+        Args:
+            genuine: Scores (G,) of the same person.
+            impostor: Scores (I,) of different people.
+
+        Returns:
+            The scores, sorted.
+
+        Example:
+            >>> Scores.of(torch.tensor([0.8, 0.9]), torch.tensor([0.1, 0.2])).eer()
+            0.0
+        """
         first, second = sorted_scores("genuine scores", genuine), sorted_scores("impostor scores", impostor)
         dtype = np.result_type(first, second)
         return cls(first.astype(dtype, copy=False), second.astype(dtype, copy=False))
 
     @classmethod
     def of_pairs(cls, scores: Tensor, same: Tensor) -> Scores:
-        """From one list of pairs; `same` says which are genuine."""
+        """Create from the scores of pairs.
+
+        Args:
+            scores: Scores (N,).
+            same: Whether the pair shows the same person (N,), boolean.
+
+        Returns:
+            The scores, sorted.
+
+        Example:
+            >>> Scores.of_pairs(torch.tensor([0.9, 0.1]), torch.tensor([True, False])).auroc()
+            1.0
+        """
         check_flags("labels", same, len(scores), "scores")
         return cls.of(scores[same], scores[~same])
 
     def auroc(self) -> float:
-        """P(genuine > impostor) + P(genuine = impostor) / 2, the Mann-Whitney statistic."""
+        """Return the area under the ROC curve.
+
+        Returns:
+            P(genuine > impostor) + P(genuine = impostor) / 2, the Mann-Whitney statistic.
+
+        Example:
+            >>> scores.auroc()
+            0.98
+        """
         below = np.searchsorted(self.impostor, self.genuine, side="left").sum()
         up_to = np.searchsorted(self.impostor, self.genuine, side="right").sum()
         return float(below + up_to) / 2 / (len(self.genuine) * len(self.impostor))
 
     def rates(self, threshold: float) -> tuple[float, float]:
-        """TAR and FAR at a threshold."""
+        """Return TAR and FAR at a threshold.
+
+        Args:
+            threshold: Scores of at least this value are accepted.
+
+        Returns:
+            TAR and FAR.
+
+        Example:
+            >>> tar, far = scores.rates(0.4)
+        """
         tar, far = (_reached(s, threshold) / len(s) for s in (self.genuine, self.impostor))
         return tar, far
 
     def curve(self) -> Curve:
-        """The ROC curve: at most two corners for each genuine score, however many impostors there are.
+        """Return the ROC curve, with at most two corners per genuine score.
 
-        Where genuine and impostor scores are equal, the curve rises in a slope, whose area counts ties as one half.
+        Where genuine and impostor scores are equal, the curve has a diagonal segment, so its area counts ties as one
+        half.
+
+        Returns:
+            FAR, TAR and threshold of each corner.
+
+        Example:
+            >>> far, tar, thresholds = scores.curve()
         """
         false, true, thresholds = self._corners()
         return Curve(false / len(self.impostor), true / len(self.genuine), thresholds)
 
     def _corners(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """False and true accepts just above and at every genuine score, falling."""
+        """Count false and true accepts just above and at every genuine score, in descending order of the score."""
         values = np.unique(self.genuine)[::-1]
         at = np.stack([np.nextafter(values, values.dtype.type(np.inf)), values], axis=1).ravel()
         ends = np.array([self.genuine[-1], self.impostor[-1]]).max(), min(self.genuine[0], self.impostor[0])
@@ -178,7 +282,15 @@ class Scores:
         return false[new], true[new], at[new].astype(np.float64)
 
     def eer(self) -> float:
-        """The rate at which FAR = 1 - TAR, on the straight line between the two corners around it."""
+        """Return the equal error rate, where FAR = 1 - TAR.
+
+        Returns:
+            The rate, interpolated linearly between the two corners of the ROC curve around it.
+
+        Example:
+            >>> scores.eer()
+            0.04
+        """
         false, true, _ = self._corners()
         many, few = len(self.impostor), len(self.genuine)
         excess = false * few + true * many - few * many
@@ -187,11 +299,19 @@ class Scores:
         return float(false[after - 1] + share * (false[after] - false[after - 1])) / many
 
     def tar_at(self, far: float, rule: Literal["at_most", "closest"] = "at_most") -> OperatingPoint:
-        """TAR at a false accept rate.
+        """Return TAR at a false accept rate.
 
-        at_most  at the smallest threshold whose FAR is not above the wanted one
-        closest  at the corner of the curve whose FAR is nearest, the larger TAR of two; tables of IJB use it, and
-                 its FAR may be above the wanted one
+        Args:
+            far: The false accept rate.
+            rule: "at_most" uses the smallest threshold whose FAR is at most `far`. "closest" uses the corner of the ROC
+                curve whose FAR is closest, as IJB's tables do; its FAR may exceed `far`.
+
+        Returns:
+            TAR and threshold.
+
+        Example:
+            >>> scores.tar_at(1e-3).rate
+            0.97
         """
         exact = threshold_at(far, self.impostor, len(self.impostor))
         if rule == "at_most":
@@ -204,7 +324,19 @@ class Scores:
     def figures(
         self, fars: Sequence[float] = FARS, rule: Literal["at_most", "closest"] = "at_most"
     ) -> dict[str, object]:
-        """AUROC, EER and TAR at every FAR, for a table or a JSON file."""
+        """Return AUROC, EER and TAR at each FAR as a dictionary for JSON.
+
+        Args:
+            fars: The false accept rates.
+            rule: The rule of `tar_at`.
+
+        Returns:
+            The metrics, and the numbers of genuine and impostor scores.
+
+        Example:
+            >>> scores.figures((1e-3,))["tar"]["0.001"]["rate"]
+            0.97
+        """
         return {
             "genuine": len(self.genuine),
             "impostors": len(self.impostor),

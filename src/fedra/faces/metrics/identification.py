@@ -1,7 +1,7 @@
-"""Who is this face? Closed-set ranks (CMC) and open-set TPIR at FPIR against a gallery of one template a subject.
+"""Identification: closed-set ranks (CMC) and open-set TPIR at FPIR, in a gallery with one template per subject.
 
-A subject that another one equals in score is not recognized: a tie is a miss, so that a network which maps all
-faces to one point gets no credit from the order of the gallery.
+A tie with another subject counts as a miss, so a network that maps all faces to one point gets no credit from the order
+of the gallery.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from fedra.errors import DataError
 from fedra.faces.metrics.embedding_checks import check_integers, check_ranks, check_single, check_table, sorted_scores
 from fedra.faces.metrics.error_rates import OperatingPoint, operating_point, share_of, threshold_allowing, threshold_at
-from fedra.faces.metrics.search import BLOCK_BYTES, Done, Matches, Tail, nobody, similarity_blocks, top_k
+from fedra.faces.metrics.search import BLOCK_BYTES, Done, Matches, Tail, ignore_progress, similarity_blocks, top_k
 
 RANKS = (1, 5, 10)
 FPIRS = (1e-3, 1e-2, 1e-1)
@@ -25,14 +25,23 @@ FPIRS = (1e-3, 1e-2, 1e-1)
 
 @dataclass(frozen=True)
 class Subjects:
-    """Embeddings (N, d) with the number of the subject each shows."""
+    """Embeddings with their subjects.
+
+    Args:
+        embeddings: Embeddings (N, d).
+        ids: Subject id of each (N,), integers.
+
+    Example:
+        >>> len(Subjects(torch.eye(3), torch.tensor([0, 1, 2])))
+        3
+    """
 
     embeddings: Tensor
     ids: Tensor
 
     def __post_init__(self) -> None:
         check_table("the embeddings", self.embeddings)
-        check_integers("subject numbers", self.ids, len(self.embeddings), "embeddings")
+        check_integers("subject ids", self.ids, len(self.embeddings), "embeddings")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,29 +49,79 @@ class Subjects:
 
 @dataclass(frozen=True)
 class ClosedSet:
-    """CMC: the share of probes whose subject is among the first 1, 2, ... of the gallery."""
+    """Result of closed-set identification.
+
+    Attributes:
+        cmc: Share of probes whose subject is among the first 1, 2, ... of the gallery.
+        probes: Number of probes.
+
+    Example:
+        >>> closed_set(probes, gallery).rank(1)
+        0.93
+    """
 
     cmc: tuple[float, ...]
     probes: int
 
     def rank(self, k: int) -> float:
+        """Return the rank-k identification rate.
+
+        Args:
+            k: The rank, from 1.
+
+        Returns:
+            Share of probes whose subject is among the first k.
+
+        Example:
+            >>> closed_set(probes, gallery).rank(5)
+            0.98
+        """
         return self.cmc[min(k, len(self.cmc)) - 1]
 
     def figures(self, ranks: Sequence[int] = RANKS) -> dict[str, object]:
-        """For a table or a JSON file."""
+        """Return the metrics as a dictionary for JSON.
+
+        Args:
+            ranks: The ranks to include.
+
+        Returns:
+            The number of probes, the rate at each rank, and the CMC.
+
+        Example:
+            >>> closed_set(probes, gallery).figures((1,))["rank_1"]
+            0.93
+        """
         return {"probes": self.probes, **{f"rank_{k}": self.rank(k) for k in ranks}, "cmc": list(self.cmc)}
 
 
 @dataclass(frozen=True)
 class OpenSet:
-    """TPIR at each FPIR, with the numbers of mated and of non-mated probes."""
+    """Result of open-set identification.
+
+    Attributes:
+        points: TPIR at each FPIR.
+        mated: Number of probes whose subject is in the gallery.
+        non_mated: Number of probes whose subject is not.
+
+    Example:
+        >>> open_set(probes, gallery, (0.01,)).points[0].rate
+        0.87
+    """
 
     points: tuple[OperatingPoint, ...]
     mated: int
     non_mated: int
 
     def figures(self) -> dict[str, object]:
-        """For a table or a JSON file."""
+        """Return the metrics as a dictionary for JSON.
+
+        Returns:
+            The numbers of probes, and TPIR by FPIR.
+
+        Example:
+            >>> open_set(probes, gallery, (0.01,)).figures()["tpir"]["0.01"]["rate"]
+            0.87
+        """
         tpir = {f"{point.threshold.wanted:g}": point.figures() for point in self.points}
         return {"mated": self.mated, "non_mated": self.non_mated, "tpir": tpir}
 
@@ -73,17 +132,33 @@ def closed_set(
     *,
     up_to: int = max(RANKS),
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> ClosedSet:
-    """The CMC up to a rank. Every probe's subject must be in the gallery."""
+    """Compute the CMC of closed-set identification.
+
+    Args:
+        probes: The probes; each subject must be in the gallery.
+        gallery: The gallery, one template per subject.
+        up_to: The last rank.
+        block_bytes: Memory for working blocks.
+        done: Called with the number of comparisons after each block.
+
+    Returns:
+        The identification rates up to the last rank.
+
+    Example:
+        >>> closed_set(Subjects(torch.eye(3), torch.arange(3)), Subjects(torch.eye(3), torch.arange(3))).rank(1)
+        1.0
+    """
     check_ranks((up_to,))
     check_single(gallery.ids)
-    strangers = probes.ids[~_mated(probes, gallery)]
-    if len(strangers):
+    missing = probes.ids[~_mated(probes, gallery)]
+    if len(missing):
         raise DataError(
-            f"subject {int(strangers[0])} of a probe is not in the gallery: leave such probes out, or use open_set"
+            f"the subjects of all probes must be in the gallery, but {int(missing[0])} is not: remove such probes, or "
+            "use open_set"
         )
-    # One more than asked for, so that a tie behind the last rank is seen.
+    # One more than requested, to detect a tie after the last rank.
     nearest = min(up_to + 1, len(gallery))
     found = top_k(probes.embeddings, gallery.embeddings, nearest, block_bytes=block_bytes, done=done)
     ranks = _ranks(found, probes, gallery)
@@ -96,7 +171,7 @@ def _mated(probes: Subjects, gallery: Subjects) -> Tensor:
 
 
 def _ranks(found: Matches, probes: Subjects, gallery: Subjects) -> Tensor:
-    """1 + how many other subjects score at least as much as the probe's own; beyond the list, its length + 1."""
+    """Return 1 + the number of other subjects that score at least as high; length + 1 if the subject is not found."""
     listed = gallery.ids.to(found.rows.device)[found.rows]
     own = listed == probes.ids.to(listed.device)[:, None]
     own_score = found.scores.masked_fill(~own, -torch.inf).amax(dim=1, keepdim=True)
@@ -110,27 +185,41 @@ def open_set(
     fpirs: Sequence[float] = FPIRS,
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> OpenSet:
-    """TPIR at each FPIR. Probes whose subject is not in the gallery are the non-mated ones.
+    """Compute TPIR at each FPIR of open-set identification.
 
-    FPIR is the share of non-mated probes whose best score reaches the threshold; TPIR the share of mated probes
-    whose own subject comes first and reaches it.
+    FPIR is the share of non-mated probes (subject not in the gallery) whose best score reaches the threshold; TPIR is
+    the share of mated probes whose subject ranks first and reaches it.
+
+    Args:
+        probes: Mated and non-mated probes.
+        gallery: The gallery, one template per subject.
+        fpirs: The false positive identification rates.
+        block_bytes: Memory for working blocks.
+        done: Called with the number of comparisons after each block.
+
+    Returns:
+        TPIR and threshold at each FPIR, and the numbers of probes.
+
+    Example:
+        >>> [point.rate for point in open_set(probes, gallery, (0.01, 0.1)).points]
+        [0.87, 0.95]
     """
     check_single(gallery.ids)
     mated = _mated(probes, gallery)
     if not bool(mated.any()) or bool(mated.all()):
         kind = "non-mated" if bool(mated.any()) else "mated"
-        raise DataError(f"there are no {kind} probes: an open set needs probes inside and outside of the gallery")
+        raise DataError(f"open_set needs mated and non-mated probes, but there are no {kind} ones: add some")
     found = top_k(probes.embeddings, gallery.embeddings, min(2, len(gallery)), block_bytes=block_bytes, done=done)
     mated = mated.to(found.scores.device)
     best, first = found.scores[:, 0], _ranks(found, probes, gallery) == 1
-    strangers = sorted_scores("scores of non-mated probes", best[~mated])
-    known = np.sort(best[mated & first].cpu().numpy())
+    non_mated_scores = sorted_scores("scores of non-mated probes", best[~mated])
+    mated_scores = np.sort(best[mated & first].cpu().numpy())
     trials = int(mated.sum())
-    thresholds = (threshold_at(fpir, strangers, len(strangers)) for fpir in fpirs)
-    points = tuple(operating_point(threshold, known, trials) for threshold in thresholds)
-    return OpenSet(points, trials, len(strangers))
+    thresholds = (threshold_at(fpir, non_mated_scores, len(non_mated_scores)) for fpir in fpirs)
+    points = tuple(operating_point(threshold, mated_scores, trials) for threshold in thresholds)
+    return OpenSet(points, trials, len(non_mated_scores))
 
 
 def open_set_over_galleries(
@@ -139,15 +228,29 @@ def open_set_over_galleries(
     fpirs: Sequence[float] = FPIRS,
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> tuple[tuple[float, ...], tuple[OpenSet, ...]]:
-    """IJB 1:N, open set: every gallery for itself, and the mean TPIR at each FPIR.
+    """Compute open-set TPIR in several galleries (IJB 1:N).
 
-    The galleries' subjects differ, so that the probes of one are non-mated in the other.
+    The galleries have different subjects, so the probes of one are non-mated in the other.
+
+    Args:
+        probes: The probes of all galleries.
+        galleries: The galleries, each with one template per subject.
+        fpirs: The false positive identification rates.
+        block_bytes: Memory for working blocks.
+        done: Called with the number of comparisons after each block.
+
+    Returns:
+        The mean TPIR at each FPIR, and the result of each gallery.
+
+    Example:
+        >>> open_set_over_galleries(probes, [first, second], (0.01,))[0]
+        (0.94,)
     """
     if not galleries:
-        raise DataError("there are no galleries: give at least one")
-    parts = tuple(open_set(probes, it, fpirs, block_bytes=block_bytes, done=done) for it in galleries)
+        raise DataError("galleries must have at least one gallery, got none")
+    parts = tuple(open_set(probes, gallery, fpirs, block_bytes=block_bytes, done=done) for gallery in galleries)
     means = tuple(sum(part.points[i].rate for part in parts) / len(parts) for i in range(len(fpirs)))
     return means, parts
 
@@ -158,29 +261,43 @@ def insightface_1n(
     fars: Sequence[float] = (1e-2, 1e-1),
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> tuple[OperatingPoint, ...]:
-    """The "FAR" lines of insightface's and FedFR's 1:N tables, which are no FPIR.
+    """Compute the "FAR" rates of InsightFace's and FedFR's 1:N tables, which are not FPIRs.
 
     The threshold is the ceil(Q far)-th largest of all similarities between Q probes and other subjects; the rate is
-    the share of probes whose similarity with their own subject is above it, whether or not it comes first.
+    the share of probes whose similarity to their own subject is above it, whether or not it ranks first.
+
+    Args:
+        probes: The probes; each subject must be in the gallery.
+        gallery: The gallery, one template per subject.
+        fars: The rates that the tables call FAR.
+        block_bytes: Memory for working blocks.
+        done: Called with the number of comparisons after each block.
+
+    Returns:
+        The rate and threshold at each FAR.
+
+    Example:
+        >>> [point.rate for point in insightface_1n(probes, gallery)]
+        [0.91, 0.97]
     """
     check_single(gallery.ids)
     if not bool(_mated(probes, gallery).all()):
-        raise DataError("a probe's subject is not in the gallery: leave such probes out, or use open_set")
+        raise DataError("the subjects of all probes must be in the gallery: remove the other probes, or use open_set")
     if len(gallery) < 2:
-        raise DataError("the gallery holds one subject: there is nobody to confuse it with")
-    owners, asked = gallery.ids.to(probes.embeddings.device), probes.ids.to(probes.embeddings.device)
-    places = [max(1, math.ceil(share_of(far, len(probes)))) for far in fars]
-    tail, own = Tail(max(places)), asked.new_zeros(len(probes), dtype=torch.float64)
+        raise DataError(f"the gallery must have at least 2 subjects, got {len(gallery)}")
+    owners, subjects = gallery.ids.to(probes.embeddings.device), probes.ids.to(probes.embeddings.device)
+    ranks = [max(1, math.ceil(share_of(far, len(probes)))) for far in fars]
+    tail, own = Tail(max(ranks)), subjects.new_zeros(len(probes), dtype=torch.float64)
     for block in similarity_blocks(probes.embeddings, gallery.embeddings, block_bytes=block_bytes, done=done):
-        lines, columns = block.scores.shape
-        mate = asked[block.query : block.query + lines, None] == owners[block.row : block.row + columns]
-        own[block.query : block.query + lines] += (block.scores * mate).sum(dim=1)
-        tail.add(block.scores[~mate])
+        rows, columns = block.scores.shape
+        is_own = subjects[block.query : block.query + rows, None] == owners[block.row : block.row + columns]
+        own[block.query : block.query + rows] += (block.scores * is_own).sum(dim=1)
+        tail.add(block.scores[~is_own])
     largest = sorted_scores("scores of other subjects", tail.largest())
     genuine = np.sort(own.cpu().numpy())
     thresholds = (
-        threshold_allowing(place - 1, far, largest, len(probes)) for place, far in zip(places, fars, strict=True)
+        threshold_allowing(rank - 1, far, largest, len(probes)) for rank, far in zip(ranks, fars, strict=True)
     )
     return tuple(operating_point(threshold, genuine, len(probes)) for threshold in thresholds)

@@ -1,7 +1,7 @@
-"""MegaFace: find a face among a million strangers (Kemelmacher-Shlizerman et al. 2016, arXiv:1512.00596).
+"""MegaFace: identification among up to a million distractors (Kemelmacher-Shlizerman et al. 2016, arXiv:1512.00596).
 
-Probes are FaceScrub images, the strangers ("distractors") other photographs. Cleaning ("R" in tables) removes what
-is wrong with either: mislabeled probes and distractors that show a probe's person.
+Probes are FaceScrub images, distractors are photos of other people. Cleaning ("R" in tables) removes label noise:
+mislabeled probes, and distractors that show a person of the probes.
 """
 
 from __future__ import annotations
@@ -17,25 +17,43 @@ from fedra.errors import DataError
 from fedra.faces.metrics.embedding_checks import check_flags, check_table, directions, sorted_scores
 from fedra.faces.metrics.error_rates import OperatingPoint, allowed_errors, operating_point, threshold_at
 from fedra.faces.metrics.identification import Subjects
-from fedra.faces.metrics.search import BLOCK_BYTES, Done, Tail, nobody, similarity_blocks
+from fedra.faces.metrics.search import BLOCK_BYTES, Done, Tail, ignore_progress, similarity_blocks
 
 NOISE = 1e-3
-"""A replaced probe differs from the center of its person by uniform noise up to this size."""
+"""Amplitude of the uniform noise added to the mean of a person that replaces a noisy probe."""
 
 FAR_AWAY = 100.0
-"""The extra coordinate of a removed distractor, far beyond unit embeddings."""
+"""The extra coordinate of a removed distractor, far from unit embeddings."""
 
 
 @dataclass(frozen=True)
 class MegaFace:
-    """Rank-1 over all ordered pairs of one person's probes, and TAR at each FAR."""
+    """Result of MegaFace.
+
+    Attributes:
+        rank_1: Rank-1 identification rate over all ordered pairs of probes of the same person.
+        points: TAR at each FAR.
+        pairs: Number of these pairs.
+
+    Example:
+        >>> megaface(probes, distractors).rank_1
+        0.81
+    """
 
     rank_1: float
     points: tuple[OperatingPoint, ...]
     pairs: int
 
     def figures(self) -> dict[str, object]:
-        """For a table or a JSON file."""
+        """Return the metrics as a dictionary for JSON.
+
+        Returns:
+            The number of pairs, rank-1, and TAR by FAR.
+
+        Example:
+            >>> megaface(probes, distractors).figures()["rank_1"]
+            0.81
+        """
         tar = {f"{point.threshold.wanted:g}": point.figures() for point in self.points}
         return {"pairs": self.pairs, "rank_1": self.rank_1, "tar": tar}
 
@@ -47,29 +65,44 @@ def megaface(
     *,
     removed: Tensor | None = None,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> MegaFace:
-    """Identification and verification among distractors.
+    """Compute rank-1 and TAR of MegaFace.
 
-    Rank-1: for every two images p, g of one person, g is put among the distractors and p has to find it: its cosine
-    must be larger than with every distractor. TAR: genuine pairs are those (p, g), impostors all probes against all
-    distractors. `removed` distractors never match, but count as impostors that were refused.
+    Rank-1: for every two images p, g of a person, g is added to the distractors, and p must have a larger cosine with g
+    than with every distractor. TAR: these pairs (p, g) are genuine, and all probes against all distractors are
+    impostors.
+
+    Args:
+        probes: The probes.
+        distractors: Embeddings (D, d).
+        fars: The false accept rates.
+        removed: Mask (D,) of distractors to ignore; they count as rejected impostors.
+        block_bytes: Memory for working blocks.
+        done: Called with the number of comparisons after each block.
+
+    Returns:
+        Rank-1, and TAR at each FAR.
+
+    Example:
+        >>> megaface(probes, distractors, (1e-6,)).points[0].rate
+        0.85
     """
     impostors = len(probes) * len(distractors)
-    kept = distractors if removed is None else distractors[~_flags(removed, distractors)]
-    if not len(kept):
-        raise DataError("there are no distractors: a probe would find its person without search")
+    used = distractors if removed is None else distractors[~_check_mask(removed, distractors)]
+    if not len(used):
+        raise DataError("there must be at least one distractor that is not removed, got none")
     tail = Tail(max(allowed_errors(far, impostors) for far in fars) + 1) if fars else None
     nearest = torch.full((len(probes),), -torch.inf, dtype=torch.float64, device=probes.embeddings.device)
-    for block in similarity_blocks(probes.embeddings, kept, block_bytes=block_bytes, done=done):
-        some = slice(block.query, block.query + len(block.scores))
-        nearest[some] = torch.maximum(nearest[some], block.scores.amax(dim=1).double())
+    for block in similarity_blocks(probes.embeddings, used, block_bytes=block_bytes, done=done):
+        rows = slice(block.query, block.query + len(block.scores))
+        nearest[rows] = torch.maximum(nearest[rows], block.scores.amax(dim=1).double())
         if tail is not None:
             tail.add(block.scores)
-    genuine, found = _genuine(probes, nearest)
+    genuine, found = _genuine_scores(probes, nearest)
     if tail is None:
         return MegaFace(found, (), len(genuine))
-    # Where a rate allows more errors than there are scores, removed distractors follow, below every cosine.
+    # If a rate allows more errors than there are scores, the removed distractors follow with a score below any cosine.
     largest = F.pad(tail.largest(), (0, tail.missing()), value=-2.0)
     worst, mates = sorted_scores("impostor scores", largest), sorted_scores("genuine scores", genuine)
     thresholds = (threshold_at(far, worst, impostors) for far in fars)
@@ -77,13 +110,13 @@ def megaface(
     return MegaFace(found, points, len(genuine))
 
 
-def _flags(removed: Tensor, distractors: Tensor) -> Tensor:
-    check_flags("removal marks", removed, len(distractors), "distractors")
+def _check_mask(removed: Tensor, distractors: Tensor) -> Tensor:
+    check_flags("removal flags", removed, len(distractors), "distractors")
     return removed.to(distractors.device)
 
 
-def _genuine(probes: Subjects, nearest: Tensor) -> tuple[Tensor, float]:
-    """The cosines of all ordered pairs of one person's images, and the share that beats the nearest distractor."""
+def _genuine_scores(probes: Subjects, nearest: Tensor) -> tuple[Tensor, float]:
+    """Return the cosines of all ordered pairs of a person's images, and the share above the nearest distractor."""
     scores, found = [], 0
     for person in torch.unique(probes.ids).tolist():
         rows = (probes.ids == person).nonzero().squeeze(1).to(probes.embeddings.device)
@@ -94,19 +127,34 @@ def _genuine(probes: Subjects, nearest: Tensor) -> tuple[Tensor, float]:
         scores.append(table[others])
     genuine = torch.cat(scores)
     if not len(genuine):
-        raise DataError("no person has two probe images: there is nothing to find")
+        raise DataError("at least one person must have two probe images, got none")
     return genuine, found / len(genuine)
 
 
 def clean_probes(probes: Subjects, noisy: Tensor, generator: torch.Generator) -> Subjects:
-    """Noisy images replaced by the direction of the sum of their person's clean ones, plus noise within 0.001."""
-    check_flags("noise marks", noisy, len(probes), "probes")
+    """Replace noisy probes by the mean of their person's clean ones, plus noise of at most 0.001.
+
+    Args:
+        probes: The probes.
+        noisy: Mask (N,) of the noisy ones.
+        generator: Random generator of the noise.
+
+    Returns:
+        The probes, normalized.
+
+    Example:
+        >>> clean_probes(probes, noisy, torch.Generator().manual_seed(0)).embeddings.shape
+        torch.Size([3530, 512])
+    """
+    check_flags("noise flags", noisy, len(probes), "probes")
     units = directions("the probes", probes.embeddings)
     cleaned = units.clone()
     for row in noisy.nonzero().squeeze(1).tolist():
         clean = (probes.ids == probes.ids[row]) & ~noisy.to(probes.ids.device)
         if not bool(clean.any()):
-            raise DataError(f"subject {int(probes.ids[row])} has no clean probe image: leave it out")
+            raise DataError(
+                f"each subject must have a clean probe image, but {int(probes.ids[row])} has none: remove the subject"
+            )
         center = units[clean.to(units.device)].sum(dim=0)
         noise = torch.rand(len(center), generator=generator).to(center) * 2 - 1
         cleaned[row] = directions("the centers of persons", (center + NOISE * noise)[None])[0]
@@ -114,10 +162,21 @@ def clean_probes(probes: Subjects, noisy: Tensor, generator: torch.Generator) ->
 
 
 def mark_distractors(distractors: Tensor, noisy: Tensor) -> Tensor:
-    """Embeddings (N, d + 1) for the devkit, which compares by distance: noisy ones get a last coordinate of 100.
+    """Mark noisy distractors for the devkit, which compares by distance, with an extra coordinate of 100.
 
-    For `megaface`, which compares by angle, give the marks as `removed` instead.
+    For `megaface`, which compares by angle, pass the mask as `removed` instead.
+
+    Args:
+        distractors: Embeddings (N, d).
+        noisy: Mask (N,) of the noisy ones.
+
+    Returns:
+        Embeddings (N, d + 1).
+
+    Example:
+        >>> mark_distractors(torch.eye(2), torch.tensor([False, True]))[:, -1]
+        tensor([  0., 100.])
     """
     check_table("the distractors", distractors)
-    extra = _flags(noisy, distractors).to(distractors) * FAR_AWAY
+    extra = _check_mask(noisy, distractors).to(distractors) * FAR_AWAY
     return torch.cat([distractors, extra[:, None]], dim=1)

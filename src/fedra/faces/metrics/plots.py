@@ -1,4 +1,4 @@
-"""Pictures of verification and identification: ROC, score histograms, CMC, and the worst errors as a sheet."""
+"""Plots of verification and identification: ROC, score histograms, CMC, and the worst errors."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ GENUINE, IMPOSTOR = COLORS[0], COLORS[1]
 BINS = 80
 
 ImagesOf = Callable[[int], tuple[Tensor, Tensor]]
-"""The two images of a pair by its number: (C, H, W), bytes or floats from 0 to 1."""
+"""Returns the two images of a pair by its index: (C, H, W), uint8 or floats from 0 to 1."""
 
 
 def draw_roc(curves: Mapping[str, Scores], path: Path | str) -> None:
-    """TAR over FAR, from the smallest FAR that the impostors can show, on a logarithmic axis."""
-    figure, axes = _one("ROC curves", curves)
+    """Plot TAR over FAR on a logarithmic axis, from the smallest FAR that the impostors can measure."""
+    figure, axes = _make_axes("curves", curves)
     smallest = min(1 / len(scores.impostor) for scores in curves.values())
     for number, (name, scores) in enumerate(curves.items()):
         far, tar, _ = scores.curve()
-        # Zero has no place on the axis: what lies there begins at the first impostor's rate.
+        # Zero is not on a logarithmic axis: draw it at the rate of one impostor.
         shown = np.maximum(far, 1 / len(scores.impostor))
         label = f"{name} (AUROC {scores.auroc():.4f}, EER {scores.eer():.2%})"
         axes.plot(shown, tar, color=COLORS[number % len(COLORS)], linewidth=1.8, label=label)
@@ -43,8 +43,8 @@ def draw_roc(curves: Mapping[str, Scores], path: Path | str) -> None:
 
 
 def draw_scores(scores: Scores, path: Path | str, threshold: float | None = None) -> None:
-    """Histograms of genuine and impostor scores, each of area one, with a threshold if there is one."""
-    figure, axes = _one("score histograms", {"scores": scores})
+    """Plot histograms of genuine and impostor scores, each of area one, with the threshold if given."""
+    figure, axes = _make_axes("scores", {"scores": scores})
     low = min(scores.genuine[0], scores.impostor[0])
     high = max(scores.genuine[-1], scores.impostor[-1])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
@@ -61,8 +61,8 @@ def draw_scores(scores: Scores, path: Path | str, threshold: float | None = None
 
 
 def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
-    """The share of probes found up to each rank."""
-    figure, axes = _one("CMC curves", curves)
+    """Plot the share of probes identified up to each rank."""
+    figure, axes = _make_axes("curves", curves)
     for number, (name, found) in enumerate(curves.items()):
         ranks = np.arange(1, len(found.cmc) + 1)
         label = f"{name} (rank 1: {found.rank(1):.2%})"
@@ -76,13 +76,13 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
 
 
 def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path | str) -> None:
-    """How a figure is spread over clients: for each name a box, and every client a dot."""
-    figure, axes = _one("AUROC by client", aurocs)
-    dodge = np.random.default_rng(0)
+    """Plot the distribution of AUROC over clients: a box per name, a dot per client."""
+    figure, axes = _make_axes("aurocs", aurocs)
+    jitter = np.random.default_rng(0)
     for number, (name, values) in enumerate(aurocs.items()):
         color = COLORS[number % len(COLORS)]
         axes.boxplot([list(values)], positions=[number], widths=0.5, showfliers=False, medianprops={"color": INK})
-        across = number + dodge.uniform(-0.16, 0.16, len(values))
+        across = number + jitter.uniform(-0.16, 0.16, len(values))
         axes.plot(across, values, "o", color=color, alpha=0.45, markersize=3.5, label=f"{name} ({np.mean(values):.4f})")
     axes.set_xticks(range(len(aurocs)), list(aurocs))
     axes.set(ylabel="AUROC of a client")
@@ -90,9 +90,9 @@ def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path | str) -> None
     save_figure(figure, path)
 
 
-def _one(what: str, curves: Mapping[str, object]) -> tuple[Figure, Axes]:
+def _make_axes(name: str, curves: Mapping[str, object]) -> tuple[Figure, Axes]:
     if not curves:
-        raise ConfigError(f"there is nothing to draw {what} of: give at least one")
+        raise ConfigError(f"{name} must have at least one entry to plot, got none")
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.subplots()
     axes.grid(alpha=0.25)
@@ -101,13 +101,13 @@ def _one(what: str, curves: Mapping[str, object]) -> tuple[Figure, Axes]:
 
 
 def worst_errors(scores: Tensor, same: Tensor, count: int = 8) -> tuple[Tensor, Tensor]:
-    """The pairs of the highest impostor and of the lowest genuine scores, worst first; of equal ones the earlier."""
+    """Return the pairs with the highest impostor and the lowest genuine scores, worst first; ties in order."""
     check_flags("labels", same, len(scores), "scores")
     if count < 1:
-        raise ConfigError(f"count = {count} errors cannot be shown: give 1 or more")
+        raise ConfigError(f"count must be at least 1, got {count}")
     scores, same = scores.detach().cpu(), same.cpu()
     if not bool(torch.isfinite(scores).all()):
-        raise DataError("the scores hold NaN or infinity: check the embeddings they come from")
+        raise DataError("the scores must be finite, got NaN or infinity: check the embeddings")
     impostor, genuine = (~same).nonzero().squeeze(1), same.nonzero().squeeze(1)
     highest = scores[impostor].sort(descending=True, stable=True).indices[:count]
     lowest = scores[genuine].sort(stable=True).indices[:count]
@@ -115,14 +115,14 @@ def worst_errors(scores: Tensor, same: Tensor, count: int = 8) -> tuple[Tensor, 
 
 
 def draw_worst(scores: Tensor, same: Tensor, images_of: ImagesOf, path: Path | str, count: int = 8) -> None:
-    """A sheet of the worst errors: impostors that look alike above, genuine pairs that do not below."""
+    """Draw the worst errors: impostor pairs with the highest scores above, genuine pairs with the lowest below."""
     impostor, genuine = worst_errors(scores, same, count)
     columns = max(len(impostor), len(genuine))
     if not columns:
-        raise DataError("there are no pairs, so there are no errors to show")
+        raise DataError("there must be at least one pair to draw, got none")
     figure = Figure(figsize=(max(4.0, 1.15 * columns), 5.6), layout="constrained")
     halves = np.asarray(figure.subfigures(2, 1))
-    titles = ("different people, highest scores", "one person, lowest scores")
+    titles = ("different people, highest scores", "same person, lowest scores")
     for half, title, rows, color in zip(halves, titles, (impostor, genuine), (IMPOSTOR, GENUINE), strict=True):
         half.suptitle(title, fontsize=10, color=color, x=0.02, ha="left")
         grid = half.subplots(2, columns, squeeze=False)
@@ -136,9 +136,9 @@ def draw_worst(scores: Tensor, same: Tensor, images_of: ImagesOf, path: Path | s
 
 
 def _pixels(image: Tensor, row: int) -> NDArray[np.uint8]:
-    """An image as matplotlib wants it: (H, W, 3) bytes."""
+    """Convert an image for matplotlib to uint8 (H, W, 3)."""
     if image.dim() != 3 or image.shape[0] not in (1, 3):
-        raise DataError(f"an image of pair {row} has shape {tuple(image.shape)}: give (1 or 3, height, width)")
+        raise DataError(f"an image of pair {row} must have shape (1 or 3, height, width), got {tuple(image.shape)}")
     image = image.detach().cpu()
     if image.is_floating_point():
         image = (image.clamp(0, 1) * 255).round()

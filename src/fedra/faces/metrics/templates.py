@@ -1,4 +1,4 @@
-"""Embeddings of a person's many images made one: flip fusion and the template pooling of IJB-B and IJB-C."""
+"""Combine several embeddings of a person: flip fusion, and the template pooling of IJB-B and IJB-C."""
 
 from __future__ import annotations
 
@@ -16,29 +16,62 @@ from fedra.faces.metrics.embedding_checks import (
     directions,
 )
 from fedra.faces.metrics.error_rates import Scores
-from fedra.faces.metrics.search import BLOCK_BYTES, Done, nobody, pair_cosines
+from fedra.faces.metrics.search import BLOCK_BYTES, Done, ignore_progress, pair_cosines
 from fedra.losses.angle import working_dtype
 
 
 def fuse_flip(original: Tensor, mirrored: Tensor, how: Literal["sum", "concat"] = "sum") -> Tensor:
-    """The embeddings of images and of their mirror images as one, not normalized: f(x) + f(flip x), or both."""
+    """Combine the embeddings of images and of their mirror images.
+
+    Args:
+        original: Embeddings (N, d) of the images.
+        mirrored: Embeddings (N, d) of the mirrored images.
+        how: "sum" adds them, "concat" concatenates them.
+
+    Returns:
+        Embeddings (N, d), or (N, 2 d) with "concat", not normalized.
+
+    Example:
+        >>> fuse_flip(torch.ones(2, 4), torch.ones(2, 4), "concat").shape
+        torch.Size([2, 8])
+    """
     check_table("the embeddings", original)
     if original.shape != mirrored.shape:
         shapes = f"{tuple(original.shape)} and {tuple(mirrored.shape)}"
-        raise DataError(f"images and mirror images have embeddings of shapes {shapes}: give one of each")
+        raise DataError(f"images and mirror images must have embeddings of equal shape, got {shapes}")
     return original + mirrored if how == "sum" else torch.cat([original, mirrored], dim=1)
 
 
 @dataclass(frozen=True)
 class Templates:
-    """Unit embeddings (T, d), and the number of the template in each row, rising."""
+    """Normalized embeddings of templates.
+
+    Args:
+        embeddings: Normalized embeddings (T, d).
+        ids: Template id of each row (T,), ascending.
+
+    Example:
+        >>> pool_templates(torch.eye(3), torch.tensor([7, 7, 9])).ids
+        tensor([7, 9])
+    """
 
     embeddings: Tensor
     ids: Tensor
 
     def rows(self, ids: Tensor) -> Tensor:
-        """The rows of some templates."""
-        check_integers("template numbers", ids, len(ids), "templates")
+        """Return the rows of templates.
+
+        Args:
+            ids: Template ids (n,).
+
+        Returns:
+            Their rows (n,).
+
+        Example:
+            >>> templates.rows(torch.tensor([9]))
+            tensor([1])
+        """
+        check_integers("template ids", ids, len(ids), "templates")
         ids = ids.to(self.ids.device, self.ids.dtype)
         rows = torch.searchsorted(self.ids, ids).clamp(max=len(self.ids) - 1)
         unknown = (self.ids[rows] != ids).nonzero()
@@ -47,7 +80,18 @@ class Templates:
         return rows
 
     def of(self, ids: Tensor) -> Tensor:
-        """The embeddings of some templates."""
+        """Return the embeddings of templates.
+
+        Args:
+            ids: Template ids (n,).
+
+        Returns:
+            Their embeddings (n, d).
+
+        Example:
+            >>> templates.of(torch.tensor([9])).shape
+            torch.Size([1, 3])
+        """
         return self.embeddings[self.rows(ids)]
 
 
@@ -59,39 +103,51 @@ def pool_templates(
     detector_scores: Tensor | None = None,
     keep_norm: bool = True,
 ) -> Templates:
-    """One unit embedding for each template: the mean over frames of a medium, the sum over media, normalized.
+    """Compute one normalized embedding per template: the mean over frames of a medium, the sum over media.
 
-    A video of many frames thus weighs no more than a photograph; without `media_ids` every image is a medium of
-    its own. `keep_norm` lets a feature's length weigh it as a measure of quality (off: unit features), and
-    `detector_scores` weigh images by the detector's confidence.
+    A video of many frames thus has the same weight as a single photo.
+
+    Args:
+        features: Embeddings (N, d) of images.
+        template_ids: Template of each image (N,).
+        media_ids: Medium (photo or video) of each image (N,); default: every image is its own medium.
+        detector_scores: Weight of each image (N,), such as the detector's confidence; default: all equal.
+        keep_norm: Weight each embedding by its norm, a measure of image quality; otherwise normalize it first.
+
+    Returns:
+        The templates, ordered by id.
+
+    Example:
+        >>> pool_templates(features, template_ids, media_ids).embeddings.shape
+        torch.Size([12115, 512])
     """
     check_table("the features", features)
-    check_integers("template numbers", template_ids, len(features), "features")
+    check_integers("template ids", template_ids, len(features), "features")
     units = directions("the features", features)
-    weighed = features.to(working_dtype(features)) if keep_norm else units
+    weighted = features.to(working_dtype(features)) if keep_norm else units
     if detector_scores is not None:
-        weighed = weighed * _checked_scores(detector_scores, len(features)).to(weighed)[:, None]
+        weighted = weighted * _check_scores(detector_scores, len(features)).to(weighted)[:, None]
     if media_ids is not None:
-        check_integers("media numbers", media_ids, len(features), "features")
-        weighed, template_ids = _media_means(weighed, template_ids, media_ids)
-    ids, place = torch.unique(template_ids, return_inverse=True)
-    sums = weighed.new_zeros(len(ids), weighed.shape[1]).index_add_(0, place.to(weighed.device), weighed)
-    return Templates(directions("the pooled templates", sums), ids.to(weighed.device))
+        check_integers("media ids", media_ids, len(features), "features")
+        weighted, template_ids = _media_means(weighted, template_ids, media_ids)
+    ids, index = torch.unique(template_ids, return_inverse=True)
+    sums = weighted.new_zeros(len(ids), weighted.shape[1]).index_add_(0, index.to(weighted.device), weighted)
+    return Templates(directions("the pooled templates", sums), ids.to(weighted.device))
 
 
-def _checked_scores(scores: Tensor, count: int) -> Tensor:
+def _check_scores(scores: Tensor, count: int) -> Tensor:
     if tuple(scores.shape) != (count,):
-        raise DataError(f"there are detector scores of shape {tuple(scores.shape)} for {count} features: give one each")
+        raise DataError(f"detector_scores must have shape ({count},), one per feature, got {tuple(scores.shape)}")
     if not bool(torch.isfinite(scores).all()) or bool((scores < 0).any()):
-        raise DataError("the detector scores hold a negative or unknown number: give numbers from 0 up")
+        raise DataError("detector_scores must be finite and at least 0")
     return scores
 
 
 def _media_means(rows: Tensor, template_ids: Tensor, media_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of each medium within its template, and the template of each mean."""
+    """Return the mean of each medium within its template, and the template of each mean."""
     keys = torch.stack([template_ids.long(), media_ids.long()], dim=1)
-    media, place, counts = torch.unique(keys, dim=0, return_inverse=True, return_counts=True)
-    sums = rows.new_zeros(len(media), rows.shape[1]).index_add_(0, place.to(rows.device), rows)
+    media, index, counts = torch.unique(keys, dim=0, return_inverse=True, return_counts=True)
+    sums = rows.new_zeros(len(media), rows.shape[1]).index_add_(0, index.to(rows.device), rows)
     return sums / counts.to(rows)[:, None], media[:, 0]
 
 
@@ -102,9 +158,25 @@ def verify_templates(
     same: Tensor,
     *,
     block_bytes: int = BLOCK_BYTES,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> Scores:
-    """IJB 1:1: the cosines of pairs of templates, named by their numbers. Its tables read TAR by rule "closest"."""
+    """Score pairs of templates (IJB 1:1); IJB's tables report TAR with the rule "closest".
+
+    Args:
+        templates: The templates.
+        first: Template id of the first of each pair (N,).
+        second: Template id of the second (N,).
+        same: Whether the pair shows the same person (N,), boolean.
+        block_bytes: Memory for working blocks.
+        done: Called with the number of pairs after each block.
+
+    Returns:
+        Genuine and impostor scores.
+
+    Example:
+        >>> verify_templates(templates, first, second, same).tar_at(1e-4, "closest").rate
+        0.96
+    """
     check_flags("labels", same, len(first), "pairs of templates")
     rows = templates.rows(first), templates.rows(second)
     scores = pair_cosines(templates.embeddings, *rows, block_bytes=block_bytes, done=done)

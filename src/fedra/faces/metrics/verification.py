@@ -1,8 +1,8 @@
-"""Are these two faces one person? The ten-fold protocol of LFW, AgeDB-30, CALFW, CPLFW, CFP and SLLFW.
+"""Verification: the ten-fold protocol of LFW, AgeDB-30, CALFW, CPLFW, CFP and SLLFW.
 
-Distance is the squared length between unit embeddings, 2 - 2 cos, and a pair is called the same below a threshold.
-The threshold is chosen on nine folds and judged on the tenth. The grids of thresholds are those of common practice:
-0, 0.01, ... below 4 for accuracy and steps of 0.001 for TAR at FAR.
+The distance is the squared Euclidean distance of unit embeddings, 2 - 2 cos; a pair is accepted below a threshold.
+The threshold is chosen on nine folds and tested on the tenth. The grids of thresholds are the common ones:
+0, 0.01, ... below 4 for accuracy, and steps of 0.001 for TAR at FAR.
 """
 
 from __future__ import annotations
@@ -17,19 +17,30 @@ from torch import Tensor
 
 from fedra.errors import ConfigError, DataError
 from fedra.faces.metrics.embedding_checks import check_flags, check_rate, check_same_length, check_table, directions
-from fedra.faces.metrics.search import Done, nobody
+from fedra.faces.metrics.search import Done, ignore_progress
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 FEW_PAIRS = 600
-"""Below this many pairs there are fewer folds, each with its share of genuine pairs."""
+"""With fewer pairs there are fewer folds, and they are stratified."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Accuracies and thresholds of the folds, and the threshold that is best on all pairs together."""
+    """Result of the ten-fold protocol.
+
+    Attributes:
+        accuracies: Accuracy of each fold.
+        thresholds: Threshold of each fold, as a squared distance.
+        best_threshold: The best threshold over all pairs, as a squared distance.
+        pairs: Number of pairs.
+
+    Example:
+        >>> verify(first, second, same).accuracy
+        0.9953
+    """
 
     accuracies: tuple[float, ...]
     thresholds: tuple[float, ...]
@@ -38,11 +49,12 @@ class Verification:
 
     @property
     def accuracy(self) -> float:
+        """Mean accuracy over folds."""
         return float(np.mean(self.accuracies))
 
     @property
     def deviation(self) -> float:
-        """The standard deviation over folds, of the population."""
+        """Population standard deviation of the accuracy over folds."""
         return float(np.std(self.accuracies))
 
     @property
@@ -51,7 +63,15 @@ class Verification:
         return 1 - self.best_threshold / 2
 
     def figures(self) -> dict[str, object]:
-        """For a table or a JSON file."""
+        """Return the metrics as a dictionary for JSON.
+
+        Returns:
+            Accuracy, its standard deviation, and accuracies and thresholds of the folds.
+
+        Example:
+            >>> verify(first, second, same).figures()["accuracy"]
+            0.9953
+        """
         return {
             "pairs": self.pairs,
             "accuracy": self.accuracy,
@@ -65,14 +85,32 @@ class Verification:
 
 @dataclass(frozen=True)
 class FoldRates:
-    """TAR and FAR of each test fold at the threshold for a FAR on the other folds."""
+    """TAR and FAR of each test fold, at the threshold for a FAR on the other folds.
+
+    Attributes:
+        wanted: The requested FAR.
+        tars: TAR of each fold.
+        fars: FAR of each fold.
+
+    Example:
+        >>> verify_at_far(first, second, same, 1e-3).figures()["tar"]
+        0.97
+    """
 
     wanted: float
     tars: tuple[float, ...]
     fars: tuple[float, ...]
 
     def figures(self) -> dict[str, float]:
-        """Means over the folds, and the deviation of TAR."""
+        """Return the means over folds and the standard deviation of TAR.
+
+        Returns:
+            A dictionary for JSON.
+
+        Example:
+            >>> sorted(verify_at_far(first, second, same, 1e-3).figures())
+            ['far', 'far_wanted', 'tar', 'tar_std']
+        """
         return {
             "far_wanted": self.wanted,
             "tar": float(np.mean(self.tars)),
@@ -86,7 +124,7 @@ class _Fold:
     train: Rows
     test: Rows
     distance: Floats
-    """Of every pair, after what was learned on the training pairs."""
+    """Distances of all pairs, after the projection learned on the training pairs."""
 
 
 def verify(
@@ -97,13 +135,27 @@ def verify(
     folds: int = 10,
     pca: int = 0,
     mean_center: bool = False,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> Verification:
-    """Ten-fold accuracy of pairs (first[i], second[i]); `same` says which are one person.
+    """Compute the ten-fold accuracy of verification.
 
-    Folds are contiguous. Below 600 pairs there are N // 10 of them at most, stratified. `pca` keeps that many
-    principal components of the training folds' embeddings, `mean_center` subtracts their mean; both before the
-    embeddings are given unit length again. `done` is told of every fold.
+    Folds are contiguous. With fewer than 600 pairs there are at most N // 10 folds, and they are stratified.
+
+    Args:
+        first: First embedding of each pair (N, d).
+        second: Second embedding of each pair (N, d).
+        same: Whether the pair shows the same person (N,), boolean.
+        folds: Number of folds.
+        pca: Project onto this many principal components of the training folds; 0 for none.
+        mean_center: Subtract the mean of the training folds. Embeddings are normalized again afterwards.
+        done: Called with 1 after each fold.
+
+    Returns:
+        Accuracy and threshold of each fold, and the best threshold over all pairs.
+
+    Example:
+        >>> verify(first, second, same).accuracy
+        0.9953
     """
     grid = np.arange(0, 4, 0.01)
     accuracies, thresholds = [], []
@@ -127,9 +179,27 @@ def verify_at_far(
     folds: int = 10,
     pca: int = 0,
     mean_center: bool = False,
-    done: Done = nobody,
+    done: Done = ignore_progress,
 ) -> FoldRates:
-    """TAR at a FAR over folds: the threshold is interpolated on the training folds and used on the test fold."""
+    """Compute TAR at a FAR over folds: the threshold is interpolated on the training folds.
+
+    Args:
+        first: First embedding of each pair (N, d).
+        second: Second embedding of each pair (N, d).
+        same: Whether the pair shows the same person (N,), boolean.
+        far: The false accept rate.
+        folds: Number of folds.
+        pca: Project onto this many principal components of the training folds; 0 for none.
+        mean_center: Subtract the mean of the training folds.
+        done: Called with 1 after each fold.
+
+    Returns:
+        TAR and FAR of each test fold.
+
+    Example:
+        >>> verify_at_far(first, second, same, 1e-3).figures()["tar"]
+        0.97
+    """
     check_rate("far", far)
     grid = np.arange(0, 4, 0.001)
     tars, fars = [], []
@@ -139,10 +209,10 @@ def verify_at_far(
         if known.all() or not known.any():
             missing = "impostor" if known.all() else "genuine"
             raise DataError(
-                f"fold {number} holds no {missing} pairs, so it has no rate: order the pairs so that each "
-                "tenth of them has both kinds"
+                f"each fold must contain genuine and impostor pairs, but fold {number} has no {missing} pairs: reorder "
+                "the pairs"
             )
-        threshold = _interpolated(fold.distance[fold.train][~truth[fold.train]], far, grid)
+        threshold = _interpolate(fold.distance[fold.train][~truth[fold.train]], far, grid)
         accepted = fold.distance[fold.test] < threshold
         tars.append(float(accepted[known].mean()))
         fars.append(float(accepted[~known].mean()))
@@ -168,22 +238,22 @@ def _check(first: Tensor, second: Tensor, same: Tensor, pca: int) -> None:
         check_table(name, rows)
     check_same_length("the first embeddings", first, "the second embeddings", second)
     if len(first) != len(second):
-        raise DataError(f"there are {len(first)} first and {len(second)} second embeddings: a pair has one of each")
+        raise DataError(f"first and second must have the same number of rows, got {len(first)} and {len(second)}")
     check_flags("labels", same, len(first), "pairs")
     genuine = int(same.sum())
     if genuine in (0, len(same)):
         missing = "impostor" if genuine else "genuine"
-        raise DataError(f"all {len(same)} pairs are of one kind: verification needs {missing} pairs too")
+        raise DataError(f"verification needs genuine and impostor pairs, but there are no {missing} pairs")
     if not 0 <= pca <= first.shape[1]:
-        raise ConfigError(f"pca = {pca} components cannot be kept of {first.shape[1]}: give 0 (off) or fewer")
+        raise ConfigError(f"pca must be between 0 (off) and {first.shape[1]} (the length of the embeddings), got {pca}")
 
 
 def _split(truth: Flags, folds: int) -> Iterator[tuple[Rows, Rows]]:
-    from sklearn.model_selection import KFold, StratifiedKFold  # takes longer to import than all of fedra
+    from sklearn.model_selection import KFold, StratifiedKFold  # slow to import
 
     pairs = len(truth)
     if folds < 2:
-        raise ConfigError(f"folds = {folds} leaves nothing to choose the threshold on: give 2 or more")
+        raise ConfigError(f"folds must be at least 2, got {folds}")
     if pairs >= FEW_PAIRS:
         yield from KFold(folds).split(np.zeros(pairs))
         return
@@ -191,8 +261,8 @@ def _split(truth: Flags, folds: int) -> Iterator[tuple[Rows, Rows]]:
     rarest = min(int(truth.sum()), int((~truth).sum()))
     if folds < 2 or rarest < folds:
         raise DataError(
-            f"{pairs} pairs, {rarest} of the rarer kind, are too few for folds: give 20 or more, "
-            f"{max(folds, 2)} or more of each kind"
+            f"verification needs at least 20 pairs with {max(folds, 2)} genuine and {max(folds, 2)} impostor ones, got "
+            f"{pairs} pairs with {rarest} of the rarer kind"
         )
     yield from StratifiedKFold(folds).split(np.zeros(pairs), truth)
 
@@ -202,21 +272,21 @@ def _unit(which: str, rows: Tensor) -> Tensor:
 
 
 def _distance(one: Tensor, other: Tensor) -> Floats:
-    """Squared lengths between unit rows, 2 - 2 cos; rounding must not make them negative."""
+    """Return squared distances of unit rows, 2 - 2 cos, clamped because rounding may make them negative."""
     distance: Floats = (2 - 2 * torch.linalg.vecdot(one, other)).clamp(min=0).cpu().numpy()
     return distance
 
 
 def _accuracy(distance: Floats, truth: Flags, thresholds: Floats) -> Floats:
-    """The share of right answers at each threshold; a pair is the same when its distance is below."""
+    """Return the accuracy at each threshold; a pair is accepted if its distance is below."""
     genuine, impostor = np.sort(distance[truth]), np.sort(distance[~truth])
-    right = np.searchsorted(genuine, thresholds) + len(impostor) - np.searchsorted(impostor, thresholds)
-    accuracy: Floats = right / len(distance)
+    correct = np.searchsorted(genuine, thresholds) + len(impostor) - np.searchsorted(impostor, thresholds)
+    accuracy: Floats = correct / len(distance)
     return accuracy
 
 
-def _interpolated(impostor: Floats, far: float, grid: Floats) -> float:
-    """The threshold at a FAR, on the straight line between the grid's last value not above it and the next."""
+def _interpolate(impostor: Floats, far: float, grid: Floats) -> float:
+    """Return the threshold at a FAR, interpolated between the last grid value not above it and the next."""
     fars = np.searchsorted(np.sort(impostor), grid) / len(impostor)
     last = int(np.searchsorted(fars, far, side="right")) - 1
     if last + 1 == len(grid):
@@ -226,7 +296,7 @@ def _interpolated(impostor: Floats, far: float, grid: Floats) -> float:
 
 
 class _Projection:
-    """The mean of some embeddings and their first principal components (all of space for none)."""
+    """Subtracts the mean of embeddings and projects onto their first principal components (0: no projection)."""
 
     def __init__(self, rows: Tensor, components: int) -> None:
         self._mean = rows.mean(dim=0)
@@ -235,5 +305,5 @@ class _Projection:
 
     def __call__(self, rows: Tensor) -> Tensor:
         centered = rows - self._mean
-        moved = centered if self._axes is None else centered @ self._axes
-        return directions("the embeddings without the training folds' mean", moved)
+        projected = centered if self._axes is None else centered @ self._axes
+        return directions("the embeddings minus the training folds' mean", projected)

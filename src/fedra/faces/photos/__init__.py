@@ -1,1 +1,1 @@
-"""From photographs to aligned crops: reading, detection, landmarks, alignment."""
+"""From photos to aligned crops: reading, detection, landmarks and alignment."""

@@ -1,4 +1,4 @@
-"""A tree of photographs made a tree of aligned crops: resumable, and no file is ever lost or half written."""
+"""Align a folder of photos into a folder of crops: resumable, never overwrites other files or leaves partial ones."""
 
 from __future__ import annotations
 
@@ -25,13 +25,23 @@ from fedra.writing import write_atomically
 Format = Literal["jpg", "png"]
 SKIPPED = "skipped.csv"
 HEADING = ("photograph", "reason")
-"""The first line of skipped.csv, by which our own file is known."""
+"""The header of skipped.csv, which identifies a file written by fedra."""
 QUALITY = 95
 
 
 @dataclass(frozen=True)
 class AlignmentOutcome:
-    """How many crops were made, how many were there before, and why photographs were skipped, by their paths."""
+    """Result of aligning a folder.
+
+    Attributes:
+        made: Number of crops written.
+        there: Number of crops that were up to date.
+        skipped: The reason for each photo without a crop, by path relative to the source folder.
+
+    Example:
+        >>> align_folder("photos", "crops", open_detector("yunet")).skipped
+        {'group/broken.jpg': "the photo 'photos/group/broken.jpg' cannot be read (not an image): check the file"}
+    """
 
     made: int
     there: int
@@ -39,15 +49,15 @@ class AlignmentOutcome:
 
 
 def check_format(name: str) -> Format:
-    """The name of a format that crops can be written in."""
+    """Return the name of an output format, or raise."""
     formats: dict[str, Format] = {known: known for known in get_args(Format)}
     if name not in formats:
-        raise ConfigError(f"crops cannot be written as '{name}': {nearest(name, formats)}")
+        raise ConfigError(f"format must be one of {', '.join(formats)}, got '{name}': {nearest(name, formats)}")
     return formats[name]
 
 
 class _Skip(Exception):
-    """A photograph of which no crop is made, and why."""
+    """Raised with the reason if a photo gets no crop."""
 
 
 def align_folder(
@@ -60,122 +70,128 @@ def align_folder(
     force: bool = False,
     console: Console | None = None,
 ) -> AlignmentOutcome:
-    """Align the main face of every photograph under `source` into the same place under `target`.
+    """Align the main face of every photo under `source` to the same relative path under `target`.
 
-    A crop carries a mark of its photograph, detector and size: one that is there already is not made again, and any
-    other file in its place stays unless `force`. Photographs without a crop are listed in target/skipped.csv.
+    Each crop stores a hash of its photo, detector and size. A crop that is up to date is not written again, and any
+    other file at its path is left unchanged unless `force` is set. Photos without a crop are listed in
+    target/skipped.csv.
 
     Args:
-        source: A folder of photographs, at any depth.
-        target: The folder for the crops, made if needed; neither folder may hold the other.
-        finder: A detector, or the known points of the photographs.
+        source: Folder of photos, at any depth.
+        target: Folder for the crops, created if needed; neither folder may contain the other.
+        finder: A detector, or the known points of the photos.
         size: Side of the crops in pixels.
-        format: "jpg" of quality 95, or "png".
-        force: Replace files in the places of crops.
-        console: Where to show progress, if anywhere.
+        format: "jpg" (quality 95) or "png".
+        force: Overwrite existing files.
+        console: Console that shows progress; default: none.
 
     Returns:
-        How many crops were made and were there before, and the reason for each photograph that was skipped.
+        The number of crops that were written and that were up to date, and the reason for each photo that was skipped.
 
     Example:
         >>> align_folder("photos", "crops", open_detector("yunet"), size=112)
         AlignmentOutcome(made=12, there=0, skipped={})
     """
     source, target = Path(source), Path(target)
-    _check_apart(source, target)
+    _check_separate(source, target)
     _check_skipped(target / SKIPPED)
-    template(size)  # refuses a senseless size before any work
+    template(size)  # raises for an invalid size before any work
     photographs = photographs_in(source)
     if not photographs:
-        raise DataError(f"there are no photographs under '{source}': check the path")
-    made, there, skipped = 0, 0, dict[str, str]()
+        raise DataError(f"the folder '{source}' contains no photos: check the path")
+    made, up_to_date, skipped = 0, 0, dict[str, str]()
     owners: dict[Path, Path] = {}
     target.mkdir(parents=True, exist_ok=True)
     try:
         with steps(console, f"aligning {source}", len(photographs)) as done:
             for photograph in photographs:
-                place = photograph.relative_to(source)
-                crop = (target / place).with_suffix(f".{format}")
+                relative = photograph.relative_to(source)
+                crop = (target / relative).with_suffix(f".{format}")
                 try:
-                    if owners.setdefault(crop, place) != place:
-                        raise _Skip(f"'{owners[crop]}' has the same name but for its ending: rename one of them")
-                    fresh = _align(photograph, place, crop, finder, size, force)
-                    made, there = made + fresh, there + (not fresh)
+                    if owners.setdefault(crop, relative) != relative:
+                        raise _Skip(f"'{owners[crop]}' has the same name except for its suffix: rename one of them")
+                    written = _align(photograph, relative, crop, finder, size, force)
+                    made, up_to_date = made + written, up_to_date + (not written)
                 except _Skip as reason:
-                    skipped[str(place)] = str(reason)
+                    skipped[str(relative)] = str(reason)
                 done(1)
     finally:
         _write_skipped(target / SKIPPED, skipped)
-    return AlignmentOutcome(made, there, skipped)
+    return AlignmentOutcome(made, up_to_date, skipped)
 
 
-def _check_apart(source: Path, target: Path) -> None:
-    """Neither folder may hold the other: crops would be taken for photographs, or the other way round."""
-    one, other = source.resolve(), target.resolve()
-    if one.is_relative_to(other) or other.is_relative_to(one):
-        raise ConfigError(f"the crops cannot go to '{target}', which overlaps '{source}': give a folder of their own")
-    if other.exists() and not other.is_dir():
-        raise ConfigError(f"'{target}' is a file: give a folder for the crops")
+def _check_separate(source: Path, target: Path) -> None:
+    """Raise if one folder contains the other: crops would be read as photos, or photos overwritten by crops."""
+    source_path, target_path = source.resolve(), target.resolve()
+    if source_path.is_relative_to(target_path) or target_path.is_relative_to(source_path):
+        raise ConfigError(
+            f"the target folder must not overlap the source folder '{source}', got '{target}': give another folder"
+        )
+    if target_path.exists() and not target_path.is_dir():
+        raise ConfigError(f"the target must be a folder, got the file '{target}'")
 
 
 def _check_skipped(path: Path) -> None:
-    """The list of skipped photographs is replaced or removed at the end: it must be one of ours."""
+    """Raise if the list of skipped photos, which is replaced or removed, was not written by fedra."""
     if not path.is_symlink() and not path.exists():
         return
-    wanted = ",".join(HEADING).encode()
+    header = ",".join(HEADING).encode()
     try:
         with path.open("rb") as file:
-            ours = file.readline(len(wanted) + 2).rstrip(b"\r\n") == wanted
+            is_own = file.readline(len(header) + 2).rstrip(b"\r\n") == header
     except OSError:
-        ours = False
-    if not ours:
-        raise ConfigError(f"'{path}' is no list of skipped photographs, which goes there: move it away")
+        is_own = False
+    if not is_own:
+        raise ConfigError(f"'{path}' must be a list of skipped photos written by fedra, got another file: move it")
 
 
-def _align(photograph: Path, place: Path, crop: Path, finder: Detector | KnownPoints, size: int, force: bool) -> bool:
-    """Make one crop; False if it is there already."""
+def _align(
+    photograph: Path, relative: Path, crop: Path, finder: Detector | KnownPoints, size: int, force: bool
+) -> bool:
+    """Write one crop; return False if it is up to date."""
     try:
-        mark = _mark(photograph.read_bytes(), place, finder, size)
+        mark = _make_mark(photograph.read_bytes(), relative, finder, size)
         if crop.exists() and not force:
-            if _mark_of(crop) == mark:
+            if _read_mark(crop) == mark:
                 return False
             raise _Skip(
-                f"'{crop}' is there and is not its crop with these points and size: it stays unless replacing is forced"
+                f"'{crop}' exists and is not the crop of this photo with these points and size: delete it, or "
+                "overwrite it (--force, force=True in Python)"
             )
         image = read_photograph(photograph)
-        aligned = align_face(image, _points(finder, place, image), size)
+        aligned = align_face(image, _find_points(finder, relative, image), size)
     except OSError as error:
         raise _Skip(f"it cannot be read ({error.strerror})") from None
     except DataError as error:
         raise _Skip(str(error)) from None
     try:
         crop.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(crop, _encoded(aligned, crop.suffix, mark))
+        write_atomically(crop, _encode(aligned, crop.suffix, mark))
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # none of the photographs to come would fare better
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # all further photos would fail too
             raise
         raise _Skip(f"its crop '{crop}' cannot be written ({error.strerror})") from None
     return True
 
 
-def _points(finder: Detector | KnownPoints, place: Path, image: Bytes) -> Points:
+def _find_points(finder: Detector | KnownPoints, relative: Path, image: Bytes) -> Points:
     if isinstance(finder, KnownPoints):
-        return finder.of(place)
+        return finder.of(relative)
     face = main_face(finder(image), image.shape)
     if face is None:
         raise _Skip("no face was found")
     return face.landmarks
 
 
-def _mark(content: bytes, place: Path, finder: Detector | KnownPoints, size: int) -> str:
-    """What a crop is made of, as a comment in its file."""
-    found = str(finder.of(place).tolist()) if isinstance(finder, KnownPoints) else finder.fingerprint
+def _make_mark(content: bytes, relative: Path, finder: Detector | KnownPoints, size: int) -> str:
+    """Return the comment stored in a crop: a hash of its photo, points or detector, and size."""
+    found = str(finder.of(relative).tolist()) if isinstance(finder, KnownPoints) else finder.fingerprint
     about = f"{hashlib.sha256(content).hexdigest()} {found} {size}"
     return f"fedra align {hashlib.sha256(about.encode()).hexdigest()[:32]}"
 
 
-def _mark_of(crop: Path) -> str | None:
-    """The mark an image carries as its comment, or None."""
+def _read_mark(crop: Path) -> str | None:
+    """Return the comment stored in an image, or None."""
     from PIL import Image
 
     try:
@@ -186,7 +202,7 @@ def _mark_of(crop: Path) -> str | None:
     return comment.decode("ascii", "replace") if isinstance(comment, bytes) else comment
 
 
-def _encoded(crop: Bytes, suffix: str, mark: str) -> bytes:
+def _encode(crop: Bytes, suffix: str, mark: str) -> bytes:
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
@@ -206,5 +222,5 @@ def _write_skipped(path: Path, skipped: dict[str, str]) -> None:
         return
     text = io.StringIO(newline="")
     csv.writer(text).writerows([HEADING, *skipped.items()])
-    # A file's name may be no UTF-8: Python holds such bytes as lone surrogates, which cannot be encoded.
+    # A file name may not be UTF-8: Python represents such bytes as lone surrogates, which cannot be encoded.
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))

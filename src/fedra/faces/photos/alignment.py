@@ -1,4 +1,4 @@
-"""From five points to an upright face: the least-squares similarity, and the picture under it."""
+"""Face alignment: the least-squares similarity transform of five landmarks, and the warped image."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ from fedra.errors import DataError
 from fedra.faces.photos.landmarks import TEMPLATE_SIDE, Points, five_points, template
 
 Matrix = NDArray[np.float64]
-"""(2, 3): a point p goes to M[:, :2] p + M[:, 2]."""
+"""(2, 3): maps a point p to M[:, :2] p + M[:, 2]."""
 LARGEST_BLOCK = 4096
-"""The most by which a face is made smaller: the sums of such blocks still fit into Pillow's 32 bits."""
+"""Maximum factor of downscaling: the sums of larger blocks overflow Pillow's 32 bits."""
 
 
 def similarity(source: Points, target: Points) -> Matrix:
-    """The rotation, scale and shift that bring `source` nearest to `target` (Umeyama, PAMI 1991); never a reflection.
+    """Estimate the similarity transform from `source` to `target` by least squares (Umeyama, PAMI 1991).
 
-    With centered points, A = 1/n sum t s^T = U S V^T, D = diag(1, sign(det U det V)), R = U D V^T,
-    c = tr(S D) / var(s): M = [c R | mean(t) - c R mean(s)].
+    It consists of rotation, scale and translation, without reflection. With centered points,
+    A = 1/n sum t s^T = U S V^T, D = diag(1, sign(det U det V)), R = U D V^T, c = tr(S D) / var(s):
+    M = [c R | mean(t) - c R mean(s)].
 
     Args:
         source: Points (N, 2), x first.
-        target: As many points.
+        target: Points (N, 2) to map them to.
 
     Returns:
-        A matrix (2, 3): a point p goes to M[:, :2] p + M[:, 2].
+        A matrix M (2, 3), which maps a point p to M[:, :2] p + M[:, 2].
 
     Example:
         >>> similarity(face.landmarks, template(112))
     """
-    middle, goal = source.mean(axis=0), target.mean(axis=0)
-    centered = source - middle
+    source_center, target_center = source.mean(axis=0), target.mean(axis=0)
+    centered = source - source_center
     spread = float((centered**2).sum(axis=1).mean())
     if spread <= 1e-12 * max(1.0, float((source**2).max())):
-        raise DataError("the landmarks of a face are one and the same point: check where they come from")
-    left, lengths, right = np.linalg.svd((target - goal).T @ centered / len(source))
+        raise DataError("the landmarks of a face must differ, got one point: check the detector or points file")
+    left, lengths, right = np.linalg.svd((target - target_center).T @ centered / len(source))
     signs = np.array([1.0, np.sign(np.linalg.det(left) * np.linalg.det(right))])
-    turned = (left * signs) @ right * (float(lengths @ signs) / spread)
-    return np.column_stack([turned, goal - turned @ middle])
+    rotation = (left * signs) @ right * (float(lengths @ signs) / spread)
+    return np.column_stack([rotation, target_center - rotation @ source_center])
 
 
 def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
-    """A picture under a matrix: bilinear, and 0 beyond its border. Pixel q of the result is the picture at M^-1 q.
+    """Warp an image by a matrix M: pixel q of the result is the image at M^-1 q, bilinear, 0 outside the image.
 
     Args:
         image: `uint8` (H, W) or (H, W, C).
-        matrix: As `similarity` gives it.
+        matrix: A matrix (2, 3), as returned by `similarity`.
         size: Height and width of the result.
 
     Returns:
-        A `uint8` array of that size.
+        A `uint8` array of the given size.
 
     Example:
         >>> warp(image, similarity(face.landmarks, template(112)), (112, 112))
@@ -70,7 +71,7 @@ def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
 
 
 def _pixels(image: Bytes, rows: Matrix, columns: Matrix) -> Bytes:
-    """The pixels at whole coordinates, 0 where there are none."""
+    """Return the pixels at integer coordinates, 0 outside the image."""
     height, width = image.shape[:2]
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     found: Bytes = image[np.where(inside, rows, 0).astype(np.int64), np.where(inside, columns, 0).astype(np.int64)]
@@ -79,14 +80,14 @@ def _pixels(image: Bytes, rows: Matrix, columns: Matrix) -> Bytes:
 
 
 def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> Bytes:
-    """One face as an upright square crop, its points at those of InsightFace's template.
+    """Cut out an aligned square crop of a face, with its landmarks at the positions of InsightFace's template.
 
-    A face at twice the size or more is first averaged over whole blocks of pixels: four neighbors alone would see
-    only some of its pixels.
+    A face of at least twice the crop's size is first averaged over blocks of pixels, because bilinear interpolation
+    alone would skip pixels.
 
     Args:
         image: `uint8` (H, W, 3) or (H, W).
-        points: Five landmarks (eyes, nose, corners of the mouth; the image's left first), or the 68 of iBUG.
+        points: Five landmarks (eyes, nose, corners of the mouth; left in the image first), or the 68 of iBUG.
         size: Side of the crop in pixels.
 
     Returns:
@@ -100,16 +101,19 @@ def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> By
     matrix = similarity(found, template(size))
     scale = float(np.linalg.norm(matrix[:, 0]))
     if scale * LARGEST_BLOCK < 1:
-        raise DataError("the landmarks of a face are too far apart, or in no face's order: check where they come from")
+        raise DataError(
+            "the landmarks of a face must be in the order eyes, nose, mouth and close enough to form a face: check the "
+            "detector or points file"
+        )
     block = int(1 / scale)
     if block > 1:
-        image, found = _averaged(image, block), (found - (block - 1) / 2) / block
+        image, found = _average_blocks(image, block), (found - (block - 1) / 2) / block
         matrix = similarity(found, template(size))
     return warp(image, matrix, (size, size))
 
 
-def _averaged(image: Bytes, block: int) -> Bytes:
-    """The means of blocks of `block` x `block` pixels; those cut by the border are means of what there is."""
+def _average_blocks(image: Bytes, block: int) -> Bytes:
+    """Return the means of blocks of `block` x `block` pixels; blocks at the border may be smaller."""
     from PIL import Image
 
     reduced: Bytes = np.asarray(Image.fromarray(image).reduce(block))

@@ -1,4 +1,4 @@
-"""Where the faces are: what every detector gives, and which face of several is meant."""
+"""Detections, the interface of a detector, the choice of the main face, and non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Boxes = NDArray[np.float64]
 
 
 class HasBox(Protocol):
-    """Whatever has a box, (left, top, right, bottom)."""
+    """Anything with a box (left, top, right, bottom)."""
 
     @property
     def box(self) -> NDArray[np.float64]: ...
@@ -28,12 +28,12 @@ Boxed = TypeVar("Boxed", bound=HasBox)
 
 @dataclass(frozen=True, eq=False)
 class Detection:
-    """A face that a detector found.
+    """A face found by a detector.
 
-    Attributes:
-        box: Left, top, right and bottom in pixels.
-        score: How sure the detector is, from 0 to 1.
-        landmarks: Five points (5, 2), x first: eyes, tip of the nose, corners of the mouth; the image's left first.
+    Args:
+        box: Left, top, right and bottom edge in pixels.
+        score: Confidence of the detector, from 0 to 1.
+        landmarks: Five points (5, 2), x first: eyes, tip of the nose, corners of the mouth; left in the image first.
 
     Example:
         >>> Detection(np.array([10.0, 10, 60, 70]), 0.9, landmarks)
@@ -45,9 +45,13 @@ class Detection:
 
 
 class Detector(Protocol):
-    """Finds the faces of an image, `uint8` (H, W, 3) in RGB of any size, the surest first.
+    """Interface of a detector: a callable that returns the faces in an image.
 
-    Any callable of this form can be a detector. `fingerprint` tells detectors apart: equal ones find the same faces.
+    Any callable of this form can be a detector. It receives an image, `uint8` (H, W, 3) in RGB of any size, and returns
+    a list of `Detection`, in descending order of the score.
+
+    Attributes:
+        fingerprint: Identifier of the detector; detectors with equal fingerprints find the same faces.
 
     Example:
         >>> class WholeImage:
@@ -64,39 +68,40 @@ class Detector(Protocol):
 
 
 def main_face(faces: Sequence[Boxed], shape: tuple[int, ...]) -> Boxed | None:
-    """The face that a photograph is of: the largest area minus twice the squared distance to the middle.
+    """Choose the main face: the one with the largest area minus twice the squared distance from the image center.
 
     Args:
-        faces: What a detector or a recognizer found.
-        shape: The photograph's (height, width, ...).
+        faces: Faces from a detector or a recognizer.
+        shape: Shape of the photo, (height, width, ...).
 
     Returns:
-        One of them, or None where there are none.
+        The main face; None if `faces` is empty.
 
     Example:
         >>> main_face(detector(image), image.shape)
     """
-    middle = np.array([shape[1], shape[0]]) / 2
+    center = np.array([shape[1], shape[0]]) / 2
 
     def importance(face: HasBox) -> float:
         corner, opposite = face.box[:2], face.box[2:]
         area = float(np.prod(np.maximum(opposite - corner, 0)))
-        return area - 2 * float((((corner + opposite) / 2 - middle) ** 2).sum())
+        return area - 2 * float((((corner + opposite) / 2 - center) ** 2).sum())
 
     return max(faces, key=importance, default=None)
 
 
 def areas(boxes: Boxes) -> NDArray[np.float64]:
-    """The area of every box, 0 for one turned inside out."""
+    """Return the area of each box, 0 if its right or bottom edge lies before the opposite one."""
     sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
     product: NDArray[np.float64] = sides[:, 0] * sides[:, 1]
     return product
 
 
 def suppress(boxes: Boxes, scores: NDArray[np.float64], limit: float, *, of_smaller: bool = False) -> NDArray[np.int64]:
-    """Non-maximum suppression: the boxes to keep, the surest first; none overlaps a surer one by more than `limit`.
+    """Apply non-maximum suppression: drop boxes that overlap one with a higher score by more than `limit`.
 
-    The overlap is intersection over union, or over the smaller of the two.
+    Returns the remaining rows in descending order of the score. The overlap is intersection over union, or over the
+    smaller box with `of_smaller`.
     """
     order = np.argsort(-scores, kind="stable")
     sizes = areas(boxes)

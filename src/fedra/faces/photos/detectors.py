@@ -1,4 +1,4 @@
-"""Detectors by name or by path."""
+"""Open detectors by name or by path."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedra.faces.photos.yunet import YuNet, public_yunet
 
 
 def open_detector(name: Path | str) -> Detector:
-    """A detector by its name or files; it needs onnxruntime, `pip install 'fedra[faces]'`.
+    """Open a detector by its name or files; needs onnxruntime (`pip install 'fedra[faces]'`).
 
     Args:
         name: "yunet" for the public YuNet file (downloaded once), the path of a YuNet `.onnx` file, or a folder with
             MTCNN's `pnet.onnx`, `rnet.onnx` and `onet.onnx`.
 
     Returns:
-        A callable from an image, `uint8` (H, W, 3) in RGB, to its faces.
+        A callable that maps an image, `uint8` (H, W, 3) in RGB, to a list of `Detection`.
 
     Example:
         >>> for found in open_detector("yunet")(read_photo("group.jpg")):
@@ -29,11 +29,12 @@ def open_detector(name: Path | str) -> Detector:
         return YuNet(path)
     if missing := [file for file in FILES if not (path / file).is_file()]:
         raise DataError(
-            f"the folder '{path}' has no {missing[0]}: give YuNet's .onnx file, or a folder with {', '.join(FILES)}"
+            f"the detector folder '{path}' must contain {', '.join(FILES)}, but {missing[0]} is missing: add it, or "
+            "give YuNet's .onnx file"
         )
     return MTCNN(path)
 
 
 def detector_path(name: Path | str) -> Path:
-    """The file or folder that a detector's name or path leads to."""
+    """Return the file or folder of a detector given by name or path."""
     return public_yunet() if str(name) == "yunet" and not Path(name).exists() else Path(name).expanduser()

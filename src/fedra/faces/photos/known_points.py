@@ -1,4 +1,4 @@
-"""Landmarks that somebody has found already, by the path of each photograph."""
+"""Landmarks from a file, by the path of each photo."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedra.faces.photos.landmarks import Points, five_points
 
 
 class KnownPoints:
-    """The landmarks of photographs from a JSON file, in the place of a detector.
+    """Landmarks of photos from a JSON file, used instead of a detector.
 
     Args:
         path: A JSON file, {"person/photo.jpg": [[x, y], ...], ...} with five or 68 points each. Paths are relative to
-            the folder of photographs, with forward slashes.
-        folder: The folder of photographs; the file's own unless given.
+            the folder of photos, with forward slashes.
+        folder: The folder of photos; default: the folder of the JSON file.
 
     Example:
         >>> recognizer = FaceRecognizer("runs/faces", KnownPoints("photos/points.json"))
@@ -33,28 +33,52 @@ class KnownPoints:
             found = json.loads(content)
         except (OSError, ValueError, RecursionError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise DataError(f"the points in '{path}' cannot be read ({reason}): give a JSON file") from None
+            raise DataError(f"the points file '{path}' cannot be read ({reason}): give a JSON file") from None
         if not isinstance(found, dict):
-            raise DataError(f"'{path}' holds no points by photograph: give {{path: [[x, y], ...], ...}}")
+            raise DataError(
+                f"the points file '{path}' must be {{path: [[x, y], ...], ...}}, got a {type(found).__name__}"
+            )
         self._points = found
         self.fingerprint = f"known-points {hashlib.sha256(content).hexdigest()[:16]}"
 
     def of(self, photograph: PurePath) -> Points:
-        """The five points of a photograph."""
+        """Return the five points of a photo.
+
+        Args:
+            photograph: Path of the photo relative to the folder of photos.
+
+        Returns:
+            Points (5, 2), x first.
+
+        Example:
+            >>> KnownPoints("photos/points.json").of(PurePath("person_00000/0000.jpg")).shape
+            (5, 2)
+        """
         name = photograph.as_posix()
         if name not in self._points:
-            raise DataError("its points are not in the file of points")
+            raise DataError(f"'{name}' is not in the points file")
         try:
             points = np.asarray(self._points[name], dtype=np.float64)
         except (ValueError, TypeError, OverflowError):
-            raise DataError("its points are no list of numbers [x, y]") from None
+            raise DataError(f"the points of '{name}' must be a list of [x, y]") from None
         return five_points(points)
 
     def of_file(self, photo: object) -> Points:
-        """The five points of a photograph by its own path."""
+        """Return the five points of a photo by its own path.
+
+        Args:
+            photo: Path of the photo.
+
+        Returns:
+            Points (5, 2), x first.
+
+        Example:
+            >>> KnownPoints("photos/points.json").of_file("photos/person_00000/0000.jpg").shape
+            (5, 2)
+        """
         if not isinstance(photo, (str, Path)):
-            raise DataError("known points belong to files: give the path of a photograph, or use a detector")
+            raise DataError("known points need the path of a photo: give a path, or use a detector")
         path = Path(photo).resolve()
         if not path.is_relative_to(self._folder):
-            raise DataError(f"the points of '{photo}' are not known: it is not in the folder '{self._folder}'")
+            raise DataError(f"'{photo}' must be in the folder '{self._folder}' for its points to be known")
         return self.of(path.relative_to(self._folder))

@@ -1,4 +1,4 @@
-"""The points by which a face is aligned: eyes, tip of the nose and corners of the mouth, and where they belong."""
+"""The five landmarks used for alignment and their target positions in an aligned crop."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ TEMPLATE: Points = np.array(
 )
 """InsightFace's template in an image of 112x112: left eye, right eye, nose, left and right corner of the mouth.
 
-Left is the image's left throughout.
+"Left" means left in the image.
 """
 FARTHEST = 1e9
-"""Pixels beyond which no point can lie; the squares of far larger numbers are infinite."""
+"""Maximum coordinate in pixels; the squares of much larger numbers overflow."""
 
 
 def template(size: int = TEMPLATE_SIDE) -> Points:
-    """The five points in a square of `size` pixels.
+    """Return the target positions of the five landmarks in an aligned crop.
 
-    Scaled by size / 112; for multiples of 128, which InsightFace widens on both sides, by size / 128 and moved right
-    by 8 size / 128.
+    They are InsightFace's, scaled by size / 112. For multiples of 128, for which InsightFace pads both sides, they are
+    scaled by size / 128 and shifted right by 8 size / 128.
 
     Args:
-        size: Side of the aligned crop.
+        size: Side of the aligned crop in pixels.
 
     Returns:
-        Points (5, 2), x first: eyes, tip of the nose, corners of the mouth; the image's left first.
+        Points (5, 2), x first: eyes, tip of the nose, corners of the mouth; left in the image first.
 
     Example:
         >>> template(112)[0]
         array([38.2946, 51.6963])
     """
     if size < 1:
-        raise ConfigError(f"faces cannot be aligned to {size} pixels: give a size of 1 or more, usually 112")
+        raise ConfigError(f"size must be at least 1 pixel (usually 112), got {size}")
     if size % TEMPLATE_SIDE and size % 128 == 0:
         return (TEMPLATE + [8, 0]) * (size / 128)
     return TEMPLATE * (size / TEMPLATE_SIDE)
 
 
 def five_points(points: ArrayLike) -> Points:
-    """Five points of a face, from five or from the 68 of the iBUG scheme.
+    """Return five landmarks of a face, given five or the 68 of the iBUG scheme.
 
-    Of 68, an eye is the middle of its corners (36 and 39, 42 and 45), the nose is 30, the mouth's corners 48 and 54.
+    Of the 68, an eye is the midpoint of its corners (36 and 39, 42 and 45), the nose is 30, and the corners of the
+    mouth are 48 and 54.
 
     Args:
         points: (5, 2) or (68, 2), x first.
 
     Returns:
-        Points (5, 2); anything else, NaN and infinity are refused.
+        Points (5, 2). Other shapes, NaN and infinity raise `DataError`.
 
     Example:
         >>> five_points(landmarks_of_dlib).shape
@@ -66,9 +67,14 @@ def five_points(points: ArrayLike) -> Points:
     if found.shape == (68, 2):
         found = np.stack([found[[36, 39]].mean(axis=0), found[[42, 45]].mean(axis=0), found[30], found[48], found[54]])
     if found.shape != (5, 2):
-        raise DataError(f"the landmarks of a face are of shape {found.shape}: give 5 or 68 points (x, y)")
+        raise DataError(f"the landmarks of a face must be 5 or 68 points (x, y), got shape {found.shape}")
     if not np.isfinite(found).all():
-        raise DataError("the landmarks of a face hold NaN or infinity: check where they come from")
+        raise DataError(
+            "the landmarks of a face must be finite, got NaN or infinity: check the detector or points file"
+        )
     if (farthest := float(np.abs(found).max())) > FARTHEST:
-        raise DataError(f"the landmarks of a face hold {farthest:g}, which is in no image: check where they come from")
+        raise DataError(
+            f"the landmarks of a face must be at most {FARTHEST:g} pixels, got {farthest:g}: check the detector or "
+            "points file"
+        )
     return found

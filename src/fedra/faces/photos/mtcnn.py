@@ -1,4 +1,4 @@
-"""MTCNN (Zhang et al., SPL 2016): three networks, each surer than the last, on an image pyramid."""
+"""MTCNN (Zhang et al., SPL 2016): a cascade of three networks on an image pyramid."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fedra.faces.photos.onnx_network import Floats, Network
 
 FILES = ("pnet.onnx", "rnet.onnx", "onet.onnx")
 CELL, STRIDE = 12, 2
-"""The field of view of the proposal network, and the step between two of its fields."""
+"""Receptive field and stride of the proposal network."""
 SHRINK = 0.709
-"""From one level of the pyramid to the next, about half of the area."""
+"""Scale from one level of the pyramid to the next, about half of the area."""
 LONGEST = 1280
-"""Larger photographs are made so small first."""
+"""Larger photos are resized to this longer side first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Candidates: boxes (N, 4), scores (N,), corrections of the boxes (N, 4) in their sides, and points (N, 5, 2)."""
+    """Boxes (N, 4), scores (N,), box corrections (N, 4) relative to the sides, and points (N, 5, 2)."""
 
     boxes: Boxes
     scores: NDArray[np.float64]
@@ -37,18 +37,18 @@ class Candidates:
     def __getitem__(self, rows: NDArray[np.int64]) -> Candidates:
         return Candidates(self.boxes[rows], self.scores[rows], self.moves[rows], self.points[rows])
 
-    def moved(self) -> Boxes:
-        """The boxes after correction."""
+    def corrected_boxes(self) -> Boxes:
+        """Return the boxes after correction."""
         sides = self.boxes[:, 2:] - self.boxes[:, :2]
-        moved: Boxes = self.boxes + self.moves * np.hstack([sides, sides])
-        return moved
+        corrected: Boxes = self.boxes + self.moves * np.hstack([sides, sides])
+        return corrected
 
 
 class MTCNN:
     """MTCNN from a folder with pnet.onnx, rnet.onnx and onet.onnx; inputs are RGB, (x - 127.5) / 128.
 
-    Networks that read channels last are taken for those of facenet's lineage, which see the image's rows as columns.
-    `smallest` is the least side of a face in pixels; `scores` are the three networks' least scores.
+    Networks with channels-last input are assumed to be the facenet variant, which expects transposed images.
+    `smallest` is the minimum side of a face in pixels; `scores` are the minimum scores of the three networks.
     """
 
     def __init__(
@@ -59,33 +59,36 @@ class MTCNN:
         self._smallest, self._scores = smallest, scores
         for network in self._networks:
             if len(network.input_shape) != 4 or 3 not in (network.input_shape[1], network.input_shape[3]):
-                raise DataError(f"the detector file '{network.path}' does not read color images: it is none of MTCNN")
+                raise DataError(
+                    f"the detector file '{network.path}' must read color images, got the input shape "
+                    f"{network.input_shape}: give a folder with MTCNN's files"
+                )
         digest = hashlib.sha256("".join(network.sha256 for network in self._networks).encode()).hexdigest()
         self.fingerprint = f"mtcnn {digest[:16]} {smallest} {' '.join(f'{score:g}' for score in scores)}"
 
     def __call__(self, image: Bytes) -> list[Detection]:
         picture = Image.fromarray(image)
         picture.thumbnail((LONGEST, LONGEST), Image.Resampling.BILINEAR)
-        boxes = self._proposals(picture)
-        boxes = self._refined(picture, boxes)
-        found = self._last(picture, boxes)
+        boxes = self._propose(picture)
+        boxes = self._refine(picture, boxes)
+        found = self._finalize(picture, boxes)
         ratio = np.array([image.shape[1] / picture.width, image.shape[0] / picture.height])
         faces = zip(found.boxes, found.scores, found.points, strict=True)
         return [
             Detection((box.reshape(2, 2) * ratio).ravel(), float(score), points * ratio) for box, score, points in faces
         ]
 
-    def _proposals(self, picture: Image.Image) -> Boxes:
-        """Squares that the first network takes for faces, on every level of the pyramid."""
+    def _propose(self, picture: Image.Image) -> Boxes:
+        """Return the squares that the first network proposes on all levels of the pyramid."""
         levels = []
         for scale in self._scales(min(picture.size)):
-            found = self._level(picture, scale)
+            found = self._propose_level(picture, scale)
             levels.append(found[suppress(found.boxes, found.scores, 0.5)])
         if not levels:
             return np.zeros((0, 4))
         parts = zip(*((level.boxes, level.scores, level.moves, level.points) for level in levels), strict=True)
-        every = Candidates(*(np.concatenate(part) for part in parts))
-        return _squares(every[suppress(every.boxes, every.scores, 0.7)].moved())
+        proposals = Candidates(*(np.concatenate(part) for part in parts))
+        return _to_squares(proposals[suppress(proposals.boxes, proposals.scores, 0.7)].corrected_boxes())
 
     def _scales(self, side: int) -> Iterator[float]:
         scale = CELL / self._smallest
@@ -93,7 +96,7 @@ class MTCNN:
             yield scale
             scale *= SHRINK
 
-    def _level(self, picture: Image.Image, scale: float) -> Candidates:
+    def _propose_level(self, picture: Image.Image, scale: float) -> Candidates:
         size = max(CELL, round(picture.width * scale)), max(CELL, round(picture.height * scale))
         found = self._run(0, np.asarray(picture.resize(size, Image.Resampling.BILINEAR))[None])
         rows, columns = np.nonzero(found[2][0, ..., 1] >= self._scores[0])
@@ -103,24 +106,24 @@ class MTCNN:
         scores, moves = found[2][0, rows, columns, 1], found[4][0, rows, columns]
         return Candidates(boxes, scores.astype(np.float64), moves.astype(np.float64), np.zeros((len(boxes), 5, 2)))
 
-    def _refined(self, picture: Image.Image, boxes: Boxes) -> Boxes:
-        """What the second network keeps of them, corrected."""
-        found = self._judged(1, picture, boxes, 24)
-        return _squares(found[suppress(found.boxes, found.scores, 0.7)].moved())
+    def _refine(self, picture: Image.Image, boxes: Boxes) -> Boxes:
+        """Return the boxes that the second network accepts, corrected."""
+        found = self._classify(1, picture, boxes, 24)
+        return _to_squares(found[suppress(found.boxes, found.scores, 0.7)].corrected_boxes())
 
-    def _last(self, picture: Image.Image, boxes: Boxes) -> Candidates:
-        """What the third network keeps, with points."""
-        found = self._judged(2, picture, boxes, 48)
-        moved = Candidates(found.moved(), found.scores, found.moves, found.points)
-        return moved[suppress(moved.boxes, moved.scores, 0.7, of_smaller=True)]
+    def _finalize(self, picture: Image.Image, boxes: Boxes) -> Candidates:
+        """Return the candidates that the third network accepts, with landmarks."""
+        found = self._classify(2, picture, boxes, 48)
+        final = Candidates(found.corrected_boxes(), found.scores, found.moves, found.points)
+        return final[suppress(final.boxes, final.scores, 0.7, of_smaller=True)]
 
-    def _judged(self, stage: int, picture: Image.Image, boxes: Boxes, side: int) -> Candidates:
-        """The boxes that reach the stage's score."""
+    def _classify(self, stage: int, picture: Image.Image, boxes: Boxes, side: int) -> Candidates:
+        """Return the candidates that reach the minimum score of a stage."""
         whole = np.round(boxes).astype(np.int64)
         whole = whole[(whole[:, 2:] > whole[:, :2]).all(axis=1)]
         if not len(whole):
             return Candidates(np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4)), np.zeros((0, 5, 2)))
-        # Beyond the picture's border a crop is black.
+        # Pillow fills crops outside the image with black.
         crops = [picture.crop(tuple(box)).resize((side, side), Image.Resampling.BILINEAR) for box in whole.tolist()]
         found = {
             width: values.astype(np.float64)
@@ -133,7 +136,7 @@ class MTCNN:
         return Candidates(whole[kept].astype(np.float64), found[2][kept, 1], found[4][kept], points)
 
     def _run(self, stage: int, images: Bytes) -> dict[int, Floats]:
-        """A network's outputs, channels last, by their number of channels: 2 scores, 4 moves, 10 coordinates."""
+        """Return a network's outputs, channels last, by number of channels: 2 scores, 4 corrections, 10 coordinates."""
         network = self._networks[stage]
         values = (images.astype(np.float32) - np.float32(127.5)) / np.float32(128)
         last = network.input_shape[3] == 3
@@ -142,7 +145,10 @@ class MTCNN:
         by_width = {output.shape[-1]: output for output in outputs}
         if not {2, 4} <= by_width.keys() or (stage == 2 and 10 not in by_width):
             widths = ", ".join(str(width) for width in by_width)
-            raise DataError(f"the detector file '{network.path}' gives {widths} numbers: it is no MTCNN {FILES[stage]}")
+            raise DataError(
+                f"the detector file '{network.path}' must be MTCNN's {FILES[stage]}, got a network with outputs of "
+                f"{widths} numbers: give MTCNN's files"
+            )
         return by_width
 
 
@@ -152,8 +158,8 @@ def _channels_last(output: Floats, *, transposed: bool) -> Floats:
     return output
 
 
-def _squares(boxes: Boxes) -> Boxes:
-    """Each box made a square about its middle, as large as its longer side."""
-    middle = (boxes[:, :2] + boxes[:, 2:]) / 2
+def _to_squares(boxes: Boxes) -> Boxes:
+    """Replace each box by a square with the same center and its longer side."""
+    center = (boxes[:, :2] + boxes[:, 2:]) / 2
     half = (boxes[:, 2:] - boxes[:, :2]).max(axis=1, keepdims=True) / 2
-    return np.hstack([middle - half, middle + half])
+    return np.hstack([center - half, center + half])

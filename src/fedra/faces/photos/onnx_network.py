@@ -1,4 +1,4 @@
-"""Networks in ONNX files, run by onnxruntime (the extra `faces`)."""
+"""ONNX networks run by onnxruntime (the extra `faces`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 
 
 class Network:
-    """An ONNX file with one input; calling it gives all outputs by name."""
+    """An ONNX network with one input; a call returns all outputs by name."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -24,23 +24,23 @@ class Network:
         except ImportError:
             raise ConfigError("face detection needs onnxruntime: pip install 'fedra[faces]'") from None
         if not path.is_file():
-            raise DataError(f"there is no detector file '{path}': check the path")
+            raise DataError(f"the detector file '{path}' does not exist: check the path")
         content = path.read_bytes()
         self.path, self.sha256 = path, hashlib.sha256(content).hexdigest()
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 3
-        there = [name for name in PROVIDERS if name in onnxruntime.get_available_providers()]
+        available = [name for name in PROVIDERS if name in onnxruntime.get_available_providers()]
         try:
-            self._session = onnxruntime.InferenceSession(content, settings, providers=there)
-        except Exception as error:  # onnxruntime has classes of its own for each way to fail
+            self._session = onnxruntime.InferenceSession(content, settings, providers=available)
+        except Exception as error:  # onnxruntime's errors share no base class
             reason = str(error).partition("\n")[0]
-            raise DataError(f"the detector file '{path}' is no usable ONNX network ({reason})") from None
+            raise DataError(f"the detector file '{path}' is not a usable ONNX network ({reason})") from None
         self._input = self._session.get_inputs()[0]
         self.outputs: dict[str, list[Any]] = {item.name: item.shape for item in self._session.get_outputs()}
 
     @property
     def input_shape(self) -> list[Any]:
-        """The sides of the input; a name where a side is free."""
+        """Shape of the input; a dynamic dimension is given by its name."""
         shape: list[Any] = self._input.shape
         return shape
 

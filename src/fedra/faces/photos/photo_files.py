@@ -1,4 +1,4 @@
-"""Photographs as people have them: upright, in color, whatever the camera or program wrote."""
+"""Read photo files of any format as upright RGB images."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from fedra.data.images import SUFFIXES
 from fedra.errors import DataError
 
 PHOTO_SUFFIXES = (*SUFFIXES, ".heic", ".heif", ".avif")
-"""Files that are taken for photographs; phones write HEIC, which is read where pillow-heif is installed."""
+"""Suffixes of photo files; HEIC, which phones write, is read if pillow-heif is installed."""
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
     from PIL.ImageFile import ImageFile
 
 LARGEST = 300_000_000
-"""Pixels of the largest photograph that is read: a small file may unfold to more than the memory holds."""
+"""Maximum number of pixels of a photo: a small file may decompress to more than fits into memory."""
 _OPENING = Lock()
-"""Held while Pillow's limit, of which a process has one for all its threads, is ours."""
+"""Held while Pillow's pixel limit, which is global to the process, is changed."""
 
 
 def read_photograph(path: Path | str) -> Bytes:
-    """The photograph in a file.
+    """Read a photo from a file.
 
     Args:
         path: An image file of any format that Pillow reads; HEIC needs the package pillow-heif.
 
     Returns:
-        A `uint8` array (H, W, 3) in RGB, turned as its EXIF orientation says; what is transparent is white.
+        A `uint8` array (H, W, 3) in RGB, rotated by its EXIF orientation, with transparent pixels in white.
 
     Example:
         >>> read_photograph("group.jpg").shape
@@ -46,33 +46,33 @@ def read_photograph(path: Path | str) -> Bytes:
     _register_heic()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of large images and of odd notes of cameras
-            with _opened(Path(path)) as image:
+            warnings.simplefilter("ignore")  # Pillow warns of large images and of invalid EXIF data
+            with _open(Path(path)) as image:
                 pixels = to_rgb(image)
     except Image.DecompressionBombError:
-        raise DataError(f"the photograph '{path}' has more than {LARGEST:,} pixels: make it smaller") from None
-    except Exception as error:  # a damaged file fails in any way
-        reason = _unknown(Path(path)) if isinstance(error, UnidentifiedImageError) else _reason(error)
-        raise DataError(f"the photograph '{path}' cannot be read ({reason}): check the file") from None
+        raise DataError(f"the photo '{path}' must have at most {LARGEST:,} pixels: resize it") from None
+    except Exception as error:  # a damaged file can raise anything
+        reason = _unidentified_reason(Path(path)) if isinstance(error, UnidentifiedImageError) else _reason(error)
+        raise DataError(f"the photo '{path}' cannot be read ({reason}): check the file") from None
     return pixels
 
 
 def to_rgb(image: Picture) -> Bytes:
-    """A PIL image as `uint8` (H, W, 3), upright."""
+    """Convert a PIL image to `uint8` (H, W, 3), rotated by its EXIF orientation."""
     from PIL import ImageOps
 
-    pixels: Bytes = np.array(_in_color(ImageOps.exif_transpose(image)))
+    pixels: Bytes = np.array(_convert_to_rgb(ImageOps.exif_transpose(image)))
     return pixels
 
 
 def photographs_in(folder: Path | str) -> list[Path]:
-    """All image files under a folder, at any depth, in the order of names; hidden ones are left out.
+    """List all image files under a folder, at any depth, except hidden ones.
 
     Args:
-        folder: The folder to look through.
+        folder: The folder to search.
 
     Returns:
-        Their paths. HEIC and AVIF files are among them, whether or not this machine can read them.
+        The paths, sorted. HEIC and AVIF files are included even if this machine cannot read them.
 
     Example:
         >>> photographs_in("staff/Ada")
@@ -80,7 +80,7 @@ def photographs_in(folder: Path | str) -> list[Path]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"there is no folder '{folder}': give a folder of photographs")
+        raise DataError(f"the folder '{folder}' does not exist: give a folder of photos")
     found = (path for path in folder.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES and path.is_file())
     return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
 
@@ -92,39 +92,39 @@ def _register_heic() -> None:
         register_heif_opener()
 
 
-def _unknown(path: Path) -> str:
+def _unidentified_reason(path: Path) -> str:
     if path.suffix.lower() in (".heic", ".heif") and find_spec("pillow_heif") is None:
         return "HEIC needs pillow-heif: pip install pillow-heif"
-    return "it is no image"
+    return "not an image"
 
 
-def _opened(path: Path) -> ImageFile:
-    """The file's header, read under our own limit of pixels; Pillow's refuses what phones make today."""
+def _open(path: Path) -> ImageFile:
+    """Open an image with our own pixel limit; Pillow's default rejects photos of current phones."""
     from PIL import Image
 
     with _OPENING:
         limit = Image.MAX_IMAGE_PIXELS
-        Image.MAX_IMAGE_PIXELS = LARGEST // 2  # Pillow refuses from twice as many
+        Image.MAX_IMAGE_PIXELS = LARGEST // 2  # Pillow raises above twice its limit
         try:
             return Image.open(path)
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 
 
-def _in_color(image: Picture) -> Picture:
+def _convert_to_rgb(image: Picture) -> Picture:
     from PIL import Image
 
     if image.mode[0] in "IF":
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+        return Image.fromarray(_to_eight_bits(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
-        seen = image.convert("RGBA")
-        white = Image.new("RGBA", seen.size, "white")
-        return Image.alpha_composite(white, seen).convert("RGB")
+        with_alpha = image.convert("RGBA")
+        white = Image.new("RGBA", with_alpha.size, "white")
+        return Image.alpha_composite(white, with_alpha).convert("RGB")
     return image.convert("RGB")
 
 
-def _eight_bits(values: NDArray[Any]) -> Bytes:
-    """Brightness of more than 8 bits: 65535 is white, or 1.0 where numbers are not whole."""
+def _to_eight_bits(values: NDArray[Any]) -> Bytes:
+    """Convert brightness to 8 bits: white is 65535 for integers and 1.0 for floats."""
     white = 65535 if values.dtype.kind in "iu" else 1.0
     return np.clip(np.nan_to_num(values / white) * 255 + 0.5, 0, 255).astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""YuNet (Wu, Peng and Yu, Machine Intelligence Research 2023): a small detector of faces and their five points."""
+"""YuNet (Wu, Peng and Yu, Machine Intelligence Research 2023): a small detector of faces and five landmarks."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ PUBLIC = RemoteFile(
     sha256="8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
     size=232_589,
 )
-"""OpenCV Zoo's file, under the MIT license."""
+"""The file of the OpenCV Zoo, under the MIT license."""
 
 STRIDES = (8, 16, 32)
 KINDS = ("cls", "obj", "bbox", "kps")
 SIDES = (640, 320, 1280)
-"""The longest side of the picture in its turn, until a face is found: large faces want small pictures."""
+"""Longer sides to resize the image to, tried in order until a face is found: small images reveal large faces."""
 
 
 def public_yunet() -> Path:
-    """The public file, from the data root's folder `weights`, or downloaded there and checked."""
+    """Return the public file in the data root's folder `weights`, downloaded and verified if needed."""
     return locate(PUBLIC, (data_root() / "weights",))
 
 
 class YuNet:
     """YuNet from an ONNX file with outputs cls, obj, bbox and kps for the strides 8, 16 and 32.
 
-    At stride s every cell (column c, row r) may hold a face of score sqrt(cls obj), center ((c, r) + b_01) s, sides
-    exp(b_23) s and points ((c, r) + k) s. Faces below `score` go, and those that overlap a surer one by more than
-    `overlap`.
+    At stride s every cell (column c, row r) proposes a face with score sqrt(cls obj), center ((c, r) + b_01) s, sides
+    exp(b_23) s and points ((c, r) + k) s. Dropped are faces below `score`, and those that overlap a face with a higher
+    score by more than `overlap`.
     """
 
     def __init__(self, path: Path | str, *, score: float = 0.6, overlap: float = 0.3) -> None:
         path = Path(path)
         self._network = Network(path)
         self._score, self._overlap = score, overlap
-        wanted = {f"{kind}_{stride}" for kind in KINDS for stride in STRIDES}
-        if wanted - self._network.outputs.keys():
+        required = {f"{kind}_{stride}" for kind in KINDS for stride in STRIDES}
+        if required - self._network.outputs.keys():
             names = ", ".join(self._network.outputs)
             raise DataError(
-                f"the detector file '{path}' is no YuNet (its outputs are {names}): give YuNet of 2022 or later, "
-                "or a folder with MTCNN's pnet.onnx, rnet.onnx and onet.onnx"
+                f"the detector file '{path}' must be a YuNet network, got one with the outputs {names}: give YuNet of "
+                "2022 or later, or a folder with MTCNN's pnet.onnx, rnet.onnx and onet.onnx"
             )
         height, width = self._network.input_shape[2:]
         self._fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
@@ -62,47 +62,48 @@ class YuNet:
     def __call__(self, image: Bytes) -> list[Detection]:
         largest = min(self._fixed) if self._fixed else max(SIDES)
         sides = dict.fromkeys(min(side, largest, max(image.shape[:2])) for side in SIDES)
-        return next((faces for side in sides if (faces := self._at(image, side))), [])
+        return next((faces for side in sides if (faces := self._detect_at(image, side))), [])
 
-    def _at(self, image: Bytes, side: int) -> list[Detection]:
-        """The faces of the picture made so small that its longer side is `side`."""
+    def _detect_at(self, image: Bytes, side: int) -> list[Detection]:
+        """Detect faces in the image resized to a longer side of `side` pixels."""
         from PIL import Image
 
         height, width = image.shape[:2]
         scale = side / max(height, width)
-        small = max(1, round(width * scale)), max(1, round(height * scale))
-        picture: Bytes = image
-        if small != (width, height):
-            picture = np.asarray(Image.fromarray(image).resize(small, Image.Resampling.BILINEAR))
-        canvas = self._canvas(picture)
-        boxes, scores, points = self._decoded(self._network(canvas), canvas.shape[2:])
-        ratio = np.array([width / small[0], height / small[1]])
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        resized: Bytes = image
+        if size != (width, height):
+            resized = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
+        canvas = self._pad(resized)
+        boxes, scores, points = self._decode(self._network(canvas), canvas.shape[2:])
+        ratio = np.array([width / size[0], height / size[1]])
         return [
             Detection((boxes[row].reshape(2, 2) * ratio).ravel(), float(scores[row]), points[row] * ratio)
             for row in suppress(boxes, scores, self._overlap)
         ]
 
-    def _canvas(self, picture: Bytes) -> Floats:
-        """The picture as the network reads it: BGR from 0 to 255, at the top left of a canvas of whole cells."""
-        height, width = picture.shape[:2]
+    def _pad(self, image: Bytes) -> Floats:
+        """Return the network's input: BGR from 0 to 255, padded at the right and bottom to a multiple of a cell."""
+        height, width = image.shape[:2]
         sides = self._fixed or tuple(-(-side // STRIDES[-1]) * STRIDES[-1] for side in (height, width))
         canvas = np.zeros((1, 3, *sides), dtype=np.float32)
-        canvas[0, :, :height, :width] = picture[:, :, ::-1].transpose(2, 0, 1)
+        canvas[0, :, :height, :width] = image[:, :, ::-1].transpose(2, 0, 1)
         return canvas
 
-    def _decoded(
+    def _decode(
         self, found: dict[str, Floats], sides: tuple[int, ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Boxes (N, 4), scores (N,) and points (N, 5, 2) of all cells that reach the score."""
+        """Return boxes (N, 4), scores (N,) and points (N, 5, 2) of all cells that reach the score."""
         parts = []
         for stride in STRIDES:
             cls, obj, box, points = (found[f"{kind}_{stride}"][0].astype(np.float64) for kind in KINDS)
             rows, columns = np.indices([side // stride for side in sides])
             cells = np.stack([columns.ravel(), rows.ravel()], axis=1).astype(np.float64)
             scores = np.sqrt(cls.clip(0, 1) * obj.clip(0, 1)).ravel()
-            kept = scores >= self._score
-            cells, box, points = cells[kept], box[kept], points[kept].reshape(-1, 5, 2)
-            middle, half = (cells + box[:, :2]) * stride, np.exp(box[:, 2:]) * stride / 2
-            parts.append((np.hstack([middle - half, middle + half]), scores[kept], (cells[:, None] + points) * stride))
+            found_face = scores >= self._score
+            cells, box, points = cells[found_face], box[found_face], points[found_face].reshape(-1, 5, 2)
+            center, half = (cells + box[:, :2]) * stride, np.exp(box[:, 2:]) * stride / 2
+            boxes = np.hstack([center - half, center + half])
+            parts.append((boxes, scores[found_face], (cells[:, None] + points) * stride))
         boxes, scores, points = (np.concatenate(part) for part in zip(*parts, strict=True))
         return boxes, scores, points

@@ -1,1 +1,1 @@
-"""From aligned faces to names: recognizers, galleries, thresholds."""
+"""Recognition of aligned faces: recognizers, galleries and thresholds."""

@@ -1,4 +1,4 @@
-"""What recognizers and galleries answer."""
+"""Result types of recognizers and galleries."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fedra.faces.recognition.thresholds import Decision, ErrorRate
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """Whether two photographs show one person.
+    """Result of comparing two photos.
 
     Attributes:
-        score: The cosine of the two embeddings, at most 1.
-        threshold: The score from which they are one person; None if none is known.
-        same: The decision, None without a threshold.
-        decision: Where the threshold comes from; None if there is none, or if it was passed as a number.
+        score: Similarity (cosine) of the two embeddings, at most 1.
+        threshold: Score at or above which the photos are accepted as the same person; None if there is none.
+        same: Whether the photos were accepted as the same person; None without a threshold.
+        decision: The calibration behind the threshold; None if there is none or the threshold was passed as a number.
         faces: The two faces that were compared.
-        notes: What to know about the photographs, such as several faces.
+        notes: Possible problems with the photos, such as several faces.
 
     Example:
         >>> recognizer.verify("a.jpg", "b.jpg").same
@@ -35,11 +35,11 @@ class VerificationResult:
 
 @dataclass(frozen=True)
 class Match:
-    """An enrolled person, and how similar a face is.
+    """An enrolled person and the similarity of a face to that person's template.
 
     Attributes:
-        name: The person.
-        score: The cosine of the face's embedding and the person's template, at most 1.
+        name: Name of the person.
+        score: Similarity (cosine) of the face's embedding and the person's template, at most 1.
 
     Example:
         >>> gallery.identify("door.jpg").matches[0]
@@ -52,17 +52,18 @@ class Match:
 
 @dataclass(frozen=True)
 class IdentificationResult:
-    """Who of the enrolled people a face is.
+    """Result of searching a gallery for a face.
 
     Attributes:
-        name: The person, None if no match reaches the threshold or there is no threshold.
-        matches: The most similar people, the best first.
-        threshold: The score from which the best match is accepted; None if none is known.
-        accepted: Whether it is, None without a threshold.
-        decision: Where the threshold comes from; None if there is none, or if it was passed as a number.
-        false_accept: About how likely this gallery accepts a person who is not enrolled, where that was measured.
-        face: The face.
-        notes: What to know about the photograph, such as several faces.
+        name: Name of the accepted person; None if no match reaches the threshold or there is no threshold.
+        matches: The most similar people, best first.
+        threshold: Score at or above which the best match is accepted; None if there is none.
+        accepted: Whether the best match was accepted; None without a threshold.
+        decision: The calibration behind the threshold; None if there is none or the threshold was passed as a number.
+        false_accept: Estimated probability that this gallery accepts a person who is not enrolled; None if it was not
+            measured.
+        face: The face that was searched for.
+        notes: Possible problems with the photo, such as several faces.
 
     Example:
         >>> gallery.identify("door.jpg").name
@@ -81,12 +82,16 @@ class IdentificationResult:
 
 @dataclass(frozen=True)
 class PhotoIdentification:
-    """The faces of one photograph of several, or why it could not be used.
+    """Results for the faces of one photo, or the reason why the photo could not be used.
 
     Attributes:
-        photo: The photograph as it was given.
-        faces: A result for each face that was asked for.
-        problem: Why there are none; None where the photograph was usable.
+        photo: The photo as it was passed in.
+        faces: One result per requested face.
+        problem: Why the photo could not be used; None if it could.
+
+    Example:
+        >>> for result in gallery.identify_each(["a.jpg", "b.jpg"]):
+        ...     print(result.photo, result.problem or [face.name for face in result.faces])
     """
 
     photo: object

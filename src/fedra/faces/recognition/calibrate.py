@@ -1,4 +1,4 @@
-"""A threshold from a folder of people or from a data set."""
+"""Choose a recognizer's threshold on a folder of photos or on a data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedra.data import DATASETS, load
 from fedra.errors import DataError
 from fedra.faces.metrics.collapse import collapse_reason
 from fedra.faces.metrics.embedding_checks import check_rate
-from fedra.faces.recognition.choose_threshold import calibrate_people, comparisons
+from fedra.faces.recognition.choose_threshold import calibrate_people, count_comparisons
 from fedra.faces.recognition.enrollment import embed_people, people_in
 from fedra.faces.recognition.recognizer import FaceRecognizer
 from fedra.faces.recognition.thresholds import Decision
@@ -23,12 +23,16 @@ from fedra.faces.recognition.thresholds import Decision
 
 @dataclass(frozen=True)
 class Calibration:
-    """What became of a calibration.
+    """Result of a calibration.
 
     Attributes:
-        decision: The threshold and where it comes from; the recognizer uses it from now on.
-        problems: A sentence for each photograph that could not be used, or only with a doubt.
-        path: The file beside the model that keeps it; None if it was not kept.
+        decision: The threshold and how it was measured; the recognizer uses it.
+        problems: One sentence for each photo that was skipped or may be unreliable.
+        path: The file next to the model that stores the threshold; None if it was not saved.
+
+    Example:
+        >>> calibrate(recognizer, "others", far=1e-3).path
+        PosixPath('runs/faces/threshold.json')
     """
 
     decision: Decision
@@ -47,31 +51,32 @@ def calibrate(
     """Choose the recognizer's threshold for a false accept rate.
 
     Args:
-        recognizer: Uses the threshold from now on.
-        on: A folder with a folder of photographs for each person, whom training has not seen; or a data set with its
-            fields, "lfw:fold=3", of which the test images are taken as they are.
-        far: The share of comparisons of different people that may pass.
-        save: Keep the threshold beside the model, where other recognizers of the same model find it.
-        console: Where to show progress, if anywhere.
+        recognizer: The recognizer; it uses the threshold afterwards.
+        on: Folder with one subfolder of photos per person, of people who were not in the training data; or a data set
+            with its fields, such as "lfw:fold=3", whose test images are used without detection.
+        far: False accept rate: the share of comparisons of different people that may be accepted.
+        save: Store the threshold next to the model, where other recognizers of the same model find it.
+        console: Console that shows progress; default: none.
 
     Returns:
-        The threshold, how many comparisons it comes from, and its interval over people.
+        The threshold, the number of comparisons behind it, and a confidence interval over people.
 
     Example:
         >>> calibrate(recognizer, "others", far=1e-3).decision.value
         0.41
     """
-    check_rate("far", far)  # before the photographs, which take long
+    check_rate("far", far)  # check before the slow embedding of photos
     fingerprint = recognizer.fingerprint
-    known = str(on).partition(":")[0] in DATASETS
+    is_dataset = str(on).partition(":")[0] in DATASETS
     features, people, problems = (
-        _of_set(recognizer, str(on), console) if known else _of_folder(recognizer, Path(on), console)
+        _embed_dataset(recognizer, str(on), console) if is_dataset else _embed_folder(recognizer, Path(on), console)
     )
     if reason := collapse_reason(features):
         raise DataError(
-            f"no threshold can be chosen on '{on}', because the model's embeddings have collapsed ({reason})"
+            f"the embeddings of '{on}' must not be collapsed to choose a threshold, but they are ({reason}): train the "
+            "model again"
         )
-    with steps(console, "comparing all pairs", comparisons(people)) as done:
+    with steps(console, "comparing all pairs", count_comparisons(people)) as done:
         decision = calibrate_people(features, people, far, fingerprint=fingerprint, data=str(on), done=done)
     recognizer.decision = decision
     return Calibration(decision, problems, recognizer.save_decision(decision) if save else None)
@@ -80,20 +85,20 @@ def calibrate(
 Embeddings = tuple[Tensor, Tensor, tuple[str, ...]]
 
 
-def _of_set(recognizer: FaceRecognizer, on: str, console: Console | None) -> Embeddings:
+def _embed_dataset(recognizer: FaceRecognizer, on: str, console: Console | None) -> Embeddings:
     name, settings = read_word(on)
     test = load(name, **settings).test
     if test.inputs.dtype != torch.uint8 or test.inputs.dim() != 4:
-        raise DataError(f"the data set '{name}' does not hold images: calibrate on one of faces")
+        raise DataError(f"the data set '{name}' does not contain images: calibrate on a face data set")
     with steps(console, f"embedding {name}", len(test)) as done:
         return recognizer.embed_images(test.inputs, done), test.targets, ()
 
 
-def _of_folder(recognizer: FaceRecognizer, on: Path, console: Console | None) -> Embeddings:
+def _embed_folder(recognizer: FaceRecognizer, on: Path, console: Console | None) -> Embeddings:
     listed = people_in(on.expanduser())
     found = embed_people(recognizer, listed.photographs, console)
     if not found.features:
-        raise DataError(f"no photograph under '{on}' can be used: {found.problems[0]}")
+        raise DataError(f"'{on}' contains no usable photo: {found.problems[0]}")
     people = torch.cat([torch.full((len(rows),), number) for number, rows in enumerate(found.features.values())])
     problems = (*listed.problems, *found.problems, *found.notes)
     return torch.cat(list(found.features.values())), people, problems

@@ -1,8 +1,8 @@
-"""Thresholds from embeddings of people: for two photographs, and for templates as they are enrolled.
+"""Choose thresholds from labeled embeddings: for pairs of photos, and for the templates of a gallery.
 
-A template of several photographs scores higher with other people too, so a threshold chosen on pairs of single
-photographs lets more of them pass than it says. How sure a rate is depends on the number of people, not of pairs: its
-interval comes from drawing the people anew, with replacement, and counting again.
+A template of several photos has a higher similarity to other people too, so a threshold chosen on pairs of single
+photos accepts more impostors than intended. The precision of an error rate depends on the number of people, not on the
+number of pairs: its confidence interval is a bootstrap over people.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from torch import Tensor
 from fedra.errors import DataError
 from fedra.faces.metrics.embedding_checks import check_rate, directions, sorted_scores
 from fedra.faces.metrics.error_rates import Threshold, allowed_errors, operating_point, threshold_at
-from fedra.faces.metrics.search import Done, Tail, nobody, similarity_blocks
+from fedra.faces.metrics.search import Done, Tail, ignore_progress, similarity_blocks
 from fedra.faces.recognition.thresholds import Decision, Interval, TemplateThreshold
 
 TEMPLATE_PHOTOS = (2, 3, 5, 10)
-"""Numbers of photographs for which templates are tried."""
-LEAST_PEOPLE = 10
-"""People with so many photographs that are needed to measure templates of them."""
-LEAST_ERRORS = 10
-"""Pairs of people that must be mistaken for an interval: fewer say nothing about how much they vary."""
+"""Template sizes (numbers of photos) for which a threshold is measured."""
+MIN_PEOPLE = 10
+"""A template size is measured only if at least this many people have enough photos."""
+MIN_ERRORS = 10
+"""An interval is computed only if at least this many pairs of people are falsely accepted."""
 REPLICATES = 1000
 LARGE = 1_000_000
-"""From so many mistaken pairs of people on, a fifth of the replicates must do."""
+"""With this many falsely accepted pairs of people, a fifth of the bootstrap replicates is used, to save time."""
 
 
 @dataclass(frozen=True)
-class Trials:
-    """Comparisons of photographs (N, d) with templates (T, d), each by its person's number; only of other people.
+class ImpostorComparisons:
+    """Comparisons of photos (N, d) with templates (T, d) of other people; `people` and `owners` are person indices.
 
-    Where `templates` are the photographs themselves, every pair counts once.
+    If `templates` is `features` itself, every pair of photos counts once.
     """
 
     features: Tensor
@@ -46,90 +46,90 @@ class Trials:
     done: Done
 
     @property
-    def pairs(self) -> bool:
-        """Whether photographs are compared with each other."""
+    def is_pairwise(self) -> bool:
+        """Whether photos are compared with each other."""
         return self.templates is self.features
 
     @property
     def impostors(self) -> int:
-        """How many comparisons there are."""
-        return round(self.weighted(np.ones(int(self.people.max()) + 1)))
+        """Number of comparisons."""
+        return round(self.count_weighted(np.ones(int(self.people.max()) + 1)))
 
-    def weighted(self, weights: NDArray[np.float64]) -> float:
-        """How many there are if person i is there `weights[i]` times; copies of one person are not compared."""
+    def count_weighted(self, weights: NDArray[np.float64]) -> float:
+        """Count the comparisons if person i occurs `weights[i]` times; copies of a person are not compared."""
         probes, templates = (
-            np.bincount(numbers.numpy(), minlength=len(weights)) * weights for numbers in (self.people, self.owners)
+            np.bincount(indices.numpy(), minlength=len(weights)) * weights for indices in (self.people, self.owners)
         )
-        every = probes.sum() * templates.sum() - (probes * templates).sum()
-        return float(every / 2 if self.pairs else every)
+        total = probes.sum() * templates.sum() - (probes * templates).sum()
+        return float(total / 2 if self.is_pairwise else total)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Scores, which of them count, and the people of their lines and columns, block by block."""
+        """Yield blocks of scores, a mask of those that count, and the people of the block's rows and columns."""
         for block in similarity_blocks(self.features, self.templates, done=self.done):
-            lines = torch.arange(block.query, block.query + len(block.scores))
+            rows = torch.arange(block.query, block.query + len(block.scores))
             columns = torch.arange(block.row, block.row + block.scores.shape[1])
-            people, owners = self.people[lines], self.owners[columns]
-            others = people[:, None] != owners
-            if self.pairs:
-                others &= lines[:, None] < columns
-            yield block.scores, others, people, owners
+            people, owners = self.people[rows], self.owners[columns]
+            counted = people[:, None] != owners
+            if self.is_pairwise:
+                counted &= rows[:, None] < columns
+            yield block.scores, counted, people, owners
 
     def threshold(self, far: float) -> Threshold:
-        """The smallest threshold that at most a share `far` of them reaches."""
+        """Return the smallest threshold that at most a share `far` of the comparisons reaches."""
         impostors = self.impostors
         tail = Tail(allowed_errors(far, impostors) + 1)
-        for scores, others, _, _ in self.blocks():
-            tail.add(scores[others])
+        for scores, counted, _, _ in self.blocks():
+            tail.add(scores[counted])
         return threshold_at(far, sorted_scores("impostor scores", tail.largest()), impostors)
 
     def interval(self, threshold: Threshold) -> Interval | None:
-        """95 % of the rates at the threshold when people are drawn anew; None if too few are mistaken to tell."""
+        """Return the 95 % bootstrap interval of the error rate over people; None with fewer than `MIN_ERRORS`."""
         number, keys = int(self.people.max()) + 1, []
-        for scores, others, people, owners in self.blocks():
-            lines, columns = (others & (scores >= threshold.value)).nonzero(as_tuple=True)
-            keys.append(people[lines] * number + owners[columns])
-        mistaken, counts = np.unique(torch.cat(keys).numpy(), return_counts=True)
-        if len(mistaken) < LEAST_ERRORS:
+        for scores, counted, people, owners in self.blocks():
+            rows, columns = (counted & (scores >= threshold.value)).nonzero(as_tuple=True)
+            keys.append(people[rows] * number + owners[columns])
+        accepted, counts = np.unique(torch.cat(keys).numpy(), return_counts=True)
+        if len(accepted) < MIN_ERRORS:
             return None
-        draw = np.random.default_rng(0)
+        random = np.random.default_rng(0)
         rates = []
-        for _ in range(REPLICATES if len(mistaken) < LARGE else REPLICATES // 5):
-            weights = draw.multinomial(number, np.full(number, 1 / number)).astype(np.float64)
-            errors = float(counts @ (weights[mistaken // number] * weights[mistaken % number]))
-            rates.append(errors / max(self.weighted(weights), 1.0))
+        for _ in range(REPLICATES if len(accepted) < LARGE else REPLICATES // 5):
+            weights = random.multinomial(number, np.full(number, 1 / number)).astype(np.float64)
+            errors = float(counts @ (weights[accepted // number] * weights[accepted % number]))
+            rates.append(errors / max(self.count_weighted(weights), 1.0))
         low, high = np.quantile(rates, [0.025, 0.975])
         return float(low), float(high)
 
 
 def calibrate_people(
-    features: Tensor, people: Tensor, far: float, *, fingerprint: str, data: str, done: Done = nobody
+    features: Tensor, people: Tensor, far: float, *, fingerprint: str, data: str, done: Done = ignore_progress
 ) -> Decision:
-    """Thresholds for a FAR from embeddings labeled by person.
+    """Choose thresholds for a false accept rate from embeddings labeled by person.
 
     Args:
         features: Embeddings (N, d).
-        people: The person of each, integers (N,).
-        far: The false accept rate, from 0 to below 1.
-        fingerprint: The model's.
-        data: What the embeddings are of, in a word.
-        done: Receives how many comparisons more are done, of `comparisons(people)`.
+        people: Person of each embedding, integers (N,).
+        far: False accept rate, at least 0 and below 1.
+        fingerprint: Fingerprint of the model.
+        data: Name of the data, for messages.
+        done: Called with the number of comparisons that were just made, `count_comparisons(people)` in total.
 
     Returns:
-        The threshold over all pairs of different people, and those for templates where at least ten people have
-        enough photographs, each with an interval over people.
+        The threshold over all pairs of different people, and one for each template size for which at least ten people
+        have enough photos, each with a confidence interval over people.
 
     Example:
         >>> calibrate_people(features, people, 1e-3, fingerprint=recognizer.fingerprint, data="others").value
         0.41
     """
     check_rate("far", far)
-    numbers = torch.unique(people, return_inverse=True)[1]
-    counts = torch.bincount(numbers)
+    indices = torch.unique(people, return_inverse=True)[1]
+    counts = torch.bincount(indices)
     if len(counts) < 2:
-        raise DataError(f"'{data}' shows one person only: a threshold needs photographs of two or more people")
-    pairs = Trials(features, numbers, features, numbers, done)
+        raise DataError(f"'{data}' must show at least 2 people to choose a threshold, got {len(counts)}")
+    pairs = ImpostorComparisons(features, indices, features, indices, done)
     threshold = pairs.threshold(far)
-    genuine = _genuine(features, numbers)
+    genuine = _genuine_scores(features, indices)
     return Decision(
         fingerprint=fingerprint,
         value=threshold.value,
@@ -137,55 +137,57 @@ def calibrate_people(
         attained=threshold.attained,
         impostors=pairs.impostors,
         genuine=len(genuine),
-        tar=_accepted(genuine, threshold) if len(genuine) else None,
+        tar=_accept_rate(genuine, threshold) if len(genuine) else None,
         data=data,
         people=len(counts),
         interval=pairs.interval(threshold),
-        templates=tuple(_template_threshold(features, numbers, photos, far, done) for photos in _tried(counts)),
+        templates=tuple(
+            _template_threshold(features, indices, photos, far, done) for photos in _measured_sizes(counts)
+        ),
         warning=threshold.warning,
     )
 
 
-def comparisons(people: Tensor) -> int:
-    """How many comparisons `calibrate_people` makes."""
+def count_comparisons(people: Tensor) -> int:
+    """Count the comparisons that `calibrate_people` makes."""
     counts = torch.unique(people, return_counts=True)[1]
-    templates = sum(int((counts // photos).sum()) for photos in _tried(counts))
+    templates = sum(int((counts // photos).sum()) for photos in _measured_sizes(counts))
     return 2 * len(people) * (len(people) + templates)
 
 
-def pooled(features: Tensor, people: Tensor, photos: int) -> tuple[Tensor, Tensor]:
-    """Templates of so many photographs each, as many as every person's suffice for, and their people."""
+def pool_templates(features: Tensor, people: Tensor, photos: int) -> tuple[Tensor, Tensor]:
+    """Form templates of `photos` photos each, as many per person as possible, and return them with their people."""
     order = torch.argsort(people, stable=True)
     ordered = people[order]
     counts = torch.bincount(people)
-    place = torch.arange(len(people)) - (counts.cumsum(0) - counts)[ordered]
-    used = place < (counts // photos * photos)[ordered]
+    position = torch.arange(len(people)) - (counts.cumsum(0) - counts)[ordered]
+    used = position < (counts // photos * photos)[ordered]
     rows = order[used]
     grouped = features[rows].float().view(-1, photos, features.shape[1])
     return grouped.sum(dim=1), people[rows][::photos]
 
 
 def _template_threshold(features: Tensor, people: Tensor, photos: int, far: float, done: Done) -> TemplateThreshold:
-    templates, owners = pooled(features, people, photos)
-    trials = Trials(features, people, templates, owners, done)
-    threshold = trials.threshold(far)
+    templates, owners = pool_templates(features, people, photos)
+    comparisons = ImpostorComparisons(features, people, templates, owners, done)
+    threshold = comparisons.threshold(far)
     return TemplateThreshold(
         photos=photos,
         value=threshold.value,
         attained=threshold.attained,
-        impostors=trials.impostors,
+        impostors=comparisons.impostors,
         people=len(torch.unique(owners)),
-        interval=trials.interval(threshold),
+        interval=comparisons.interval(threshold),
     )
 
 
-def _tried(counts: Tensor) -> list[int]:
-    """The numbers of photographs that enough people have."""
-    return [photos for photos in TEMPLATE_PHOTOS if int((counts >= photos).sum()) >= LEAST_PEOPLE]
+def _measured_sizes(counts: Tensor) -> list[int]:
+    """Return the template sizes for which enough people have enough photos."""
+    return [photos for photos in TEMPLATE_PHOTOS if int((counts >= photos).sum()) >= MIN_PEOPLE]
 
 
-def _genuine(features: Tensor, people: Tensor) -> Tensor:
-    """The scores of all pairs of photographs of one person."""
+def _genuine_scores(features: Tensor, people: Tensor) -> Tensor:
+    """Return the scores of all pairs of photos of the same person."""
     found = []
     for rows in torch.split(torch.argsort(people, stable=True), torch.bincount(people).tolist()):
         own = directions("the embeddings", features[rows])
@@ -194,6 +196,6 @@ def _genuine(features: Tensor, people: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def _accepted(scores: Tensor, threshold: Threshold) -> float:
+def _accept_rate(scores: Tensor, threshold: Threshold) -> float:
     genuine = sorted_scores("genuine scores", scores)
     return operating_point(threshold, genuine, len(genuine)).rate

@@ -1,4 +1,4 @@
-"""People and their photographs, from folders or by name, and what became of them."""
+"""Collect and embed the photos of people to enroll."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedra.faces.recognition.recognizer import FaceRecognizer
 
 @dataclass(frozen=True)
 class PeoplePhotos:
-    """Photographs by person, and one sentence for whatever is not a person's."""
+    """Photos by person, and the reason for each file or folder that was skipped."""
 
     photographs: Mapping[str, Sequence[Photo]]
     problems: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class PeoplePhotos:
 
 @dataclass(frozen=True)
 class EmbeddedPeople:
-    """Embeddings (n, d) by person, and sentences about photographs that could not be used, or only with a doubt."""
+    """Embeddings (n, d) by person, the reason for each skipped photo, and notes on unreliable ones."""
 
     features: dict[str, Tensor]
     problems: tuple[str, ...]
@@ -36,13 +36,13 @@ class EmbeddedPeople:
 
 @dataclass(frozen=True)
 class Enrollment:
-    """What became of an enrollment.
+    """Result of an enrollment.
 
     Attributes:
-        people: Who was enrolled, with how many photographs.
-        existing: Who was enrolled before, and was left as they were.
-        problems: A sentence for each photograph, folder or person that was left out.
-        notes: A sentence for each thing to look at, such as a photograph with several faces.
+        people: Number of photos used for each person who was enrolled.
+        existing: People who were already enrolled and were left unchanged.
+        problems: One sentence for each photo, folder or person that was skipped.
+        notes: One sentence for each photo to check, such as one with several faces.
 
     Example:
         >>> gallery.enroll("Ada", ["ada1.jpg", "ada2.jpg"]).people
@@ -56,21 +56,21 @@ class Enrollment:
 
 
 def clean_name(name: str) -> str:
-    """A person's name, the same however it was typed: composed characters, no spaces around it."""
+    """Normalize a person's name: composed Unicode characters, no surrounding spaces."""
     clean = unicodedata.normalize("NFC", name).strip()
     if not clean or any(unicodedata.category(letter) == "Cc" for letter in clean):
-        raise ConfigError(f"a person's name must be a word or more on one line, got {name!r}")
+        raise ConfigError(f"a person's name must be one non-empty line, got {name!r}")
     return clean
 
 
 def people_in(folder: Path | str) -> PeoplePhotos:
-    """The people of a folder with a folder for each.
+    """List the people of a folder that has one subfolder of photos per person.
 
     Args:
-        folder: Holds a folder of photographs for each person, named like the person.
+        folder: Folder with one subfolder per person; its name is the person's name.
 
     Returns:
-        The photographs by person, and a sentence for whatever was left out.
+        The photos by person, and the reason for each file or folder that was skipped.
 
     Example:
         >>> people_in("staff").photographs.keys()
@@ -78,24 +78,24 @@ def people_in(folder: Path | str) -> PeoplePhotos:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"there is no folder '{folder}': give a folder with a folder of photographs for each person")
+        raise DataError(f"the folder '{folder}' does not exist: give a folder with one subfolder of photos per person")
     photographs: dict[str, Sequence[Photo]] = {}
     problems: list[str] = []
     for entry in sorted(folder.iterdir()):
         if entry.is_dir() and entry.name[0] != ".":
             name = clean_name(entry.name)
             if name in photographs:
-                problems.append(f"'{entry}' has the name of another folder, so it is left out: rename one of them")
+                problems.append(f"'{entry}' is skipped, because another folder has the same name: rename one of them")
             elif found := photographs_in(entry):
                 photographs[name] = found
             else:
-                problems.append(f"the folder '{entry}' holds no photographs, so '{name}' is left out")
+                problems.append(f"'{name}' is skipped, because the folder '{entry}' contains no photos")
         elif entry.suffix.lower() in PHOTO_SUFFIXES:
-            problems.append(f"'{entry}' is not in a person's folder, so it is left out: move it into one")
+            problems.append(f"'{entry}' is skipped, because it is not in a person's folder: move it into one")
     if not photographs:
         raise DataError(
-            f"'{folder}' has no folders with photographs: make one for each person, or name the person whose "
-            "photographs these are"
+            f"'{folder}' must have one subfolder of photos per person, got none: create them, or name the person whose "
+            "photos these are"
         )
     return PeoplePhotos(photographs, tuple(problems))
 
@@ -103,20 +103,20 @@ def people_in(folder: Path | str) -> PeoplePhotos:
 def embed_people(
     recognizer: FaceRecognizer, people: Mapping[str, Sequence[Photo]], console: Console | None = None
 ) -> EmbeddedPeople:
-    """The embeddings of every person of whom a photograph can be used."""
+    """Embed the photos of all people who have a usable one."""
     owners = [name for name, photos in people.items() for _ in photos]
-    every = [photo for photos in people.values() for photo in photos]
-    with steps(console, "embedding photographs", len(every)) as done:
-        found = recognizer.embed_usable(every, done)
+    all_photos = [photo for photos in people.values() for photo in photos]
+    with steps(console, "embedding photos", len(all_photos)) as done:
+        found = recognizer.embed_usable(all_photos, done)
     problems = list(found.problems.values())
-    places: dict[str, list[int]] = {name: [] for name in people}
-    for place, row in enumerate(found.rows):
-        places[owners[row]].append(place)
+    rows: dict[str, list[int]] = {name: [] for name in people}
+    for row, photo in enumerate(found.rows):
+        rows[owners[photo]].append(row)
     features = {}
     for name, photos in people.items():
-        if rows := places[name]:
-            features[name] = found.features[rows]
+        if rows[name]:
+            features[name] = found.features[rows[name]]
         else:
-            problems.append(f"'{name}' is left out: none of the {len(photos)} photographs can be used")
-    notes = tuple(note for some in found.notes.values() for note in some)
+            problems.append(f"'{name}' is skipped, because none of the {len(photos)} photos is usable")
+    notes = tuple(note for notes in found.notes.values() for note in notes)
     return EmbeddedPeople(features, tuple(problems), notes)

@@ -1,4 +1,4 @@
-"""A face of a photograph, as a recognizer hands it out."""
+"""A face that a recognizer found in a photo."""
 
 from __future__ import annotations
 
@@ -14,29 +14,42 @@ from fedra.faces.photos.landmarks import Points
 
 
 class FaceWarning(UserWarning):
-    """A photograph was used, and its result may not be what was meant: several faces, or a very small one."""
+    """Warns that a photo was used but its result may be unreliable: it shows several faces, or a very small one.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("error", fedra.faces.FaceWarning)
+    """
 
 
 class CropBatch:
-    """Crops that are embedded together, when the first of their embeddings is asked for."""
+    """Aligned crops that are embedded in one batch when the first embedding is requested."""
 
     def __init__(self, crops: Sequence[Bytes], embed: Callable[[Sequence[Bytes]], Tensor]) -> None:
         self.crops, self._embed = crops, embed
 
     @cached_property
     def embeddings(self) -> Tensor:
-        """The embeddings (N, d)."""
+        """Embeddings (N, d)."""
         return self._embed(self.crops)
 
 
 class Face:
-    """A face of a photograph.
+    """A face found in a photo; `FaceRecognizer.detect` returns them.
+
+    Args:
+        box: Left, top, right and bottom edge in pixels.
+        score: Confidence of the detector, from 0 to 1; None without a detector.
+        landmarks: Five points (5, 2), x first; None without a detector.
+        batch: The crops of all faces in the photo, which are embedded together.
+        row: Index of this face in `batch`.
+        notes: Possible problems: other faces in the photo, too few pixels.
 
     Attributes:
-        box: Left, top, right and bottom in pixels.
-        score: How sure the detector is, from 0 to 1; None without a detector.
-        landmarks: Five points (5, 2), x first, or None without a detector.
-        notes: Sentences about what may be wrong with it: other faces beside it, very few pixels.
+        box: Left, top, right and bottom edge in pixels.
+        score: Confidence of the detector, from 0 to 1; None without a detector.
+        landmarks: Five points (5, 2), x first; None without a detector.
+        notes: Possible problems: other faces in the photo, too few pixels.
 
     Example:
         >>> for face in recognizer.detect("group.jpg"):
@@ -57,22 +70,33 @@ class Face:
 
     @property
     def crop(self) -> Bytes:
-        """The aligned face as the model reads it, `uint8` (H, W, C)."""
+        """The aligned crop that the model receives, `uint8` (H, W, C)."""
         return self._batch.crops[self._row]
 
     @property
     def embedding(self) -> Tensor:
-        """The embedding (d,), not normalized; those of all faces of a photograph are computed at once."""
+        """The embedding (d,), not normalized; all faces of a photo are embedded in one batch."""
         return self._batch.embeddings[self._row]
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the box in whole pixels."""
+        """Width and height of the box, rounded to whole pixels."""
         left, top, right, bottom = self.box
         return round(right - left), round(bottom - top)
 
     def with_notes(self, notes: Sequence[str]) -> Face:
-        """The same face with other notes."""
+        """Return a copy of this face with the given notes.
+
+        Args:
+            notes: The new notes, which replace the present ones.
+
+        Returns:
+            The copy; it shares the crops and embeddings.
+
+        Example:
+            >>> face.with_notes(["the photo is blurred"]).notes
+            ('the photo is blurred',)
+        """
         return Face(self.box, self.score, self.landmarks, self._batch, self._row, tuple(notes))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""From a photograph to its faces: read, detect, align; and which face of several is meant."""
+"""Read a photo, detect and align its faces, and choose the main face."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedra.faces.photos.known_points import KnownPoints
 from fedra.faces.recognition.face import CropBatch, Face
 
 SMALL = 3
-"""A face that must be enlarged so many times has too few pixels to be recognized reliably."""
+"""A face that is enlarged by more than this factor has too few pixels for reliable recognition."""
 STEEP = 60.0
-"""Degrees between the eyes from which a face is taken to lie on its side."""
+"""Angle in degrees of the line between the eyes above which a face is reported as lying on its side."""
 
 
 class FaceFinder:
-    """Finds faces and cuts them out as a model reads them, (channels, height, width)."""
+    """Detects faces and cuts out aligned crops for a model with input (channels, height, width)."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class FaceFinder:
         self._side = max(shape[1:])
 
     def find(self, photo: Photo, name: str) -> tuple[list[Face], tuple[int, ...]]:
-        """All faces of a photograph, which messages call `name`, and its shape."""
+        """Return all faces of a photo, which messages call `name`, and the shape of the photo."""
         image = _read(photo, name)
         if self._detector is None:
-            return [self._whole(name, image)], image.shape
-        detections = self._detections(self._detector, photo, name, image)
-        crops = [self._colored(align_face(image, found.landmarks, self._side)) for found in detections]
+            return [self._face_of_crop(name, image)], image.shape
+        detections = self._detect(self._detector, photo, name, image)
+        crops = [self._convert_color(align_face(image, found.landmarks, self._side)) for found in detections]
         batch = CropBatch(crops, self._embed)
         faces = [
             Face(found.box, found.score, found.landmarks, batch, row, self._notes(name, found))
@@ -49,32 +49,32 @@ class FaceFinder:
         return faces, image.shape
 
     def main(self, photo: Photo, name: str) -> Face:
-        """The face that a photograph is of, with a note where there are several."""
+        """Return the main face of a photo, with a note if there are several."""
         faces, shape = self.find(photo, name)
         main = main_face(faces, shape)
         if main is None:
-            raise DataError(f"no face was found in {name}: use another photograph")
+            raise DataError(f"no face was found in {name}: use another photo")
         if len(faces) == 1:
             return main
         left, top, right, bottom = (round(float(side)) for side in main.box)
         several = (
-            f"{name} shows {len(faces)} faces; the largest near the middle was used, at {left}, {top} to "
+            f"{name} shows {len(faces)} faces; the largest near the center was used, at {left}, {top} to "
             f"{right}, {bottom}"
         )
         return main.with_notes([several, *main.notes])
 
-    def _whole(self, name: str, image: Bytes) -> Face:
-        """A photograph that is an aligned crop already."""
+    def _face_of_crop(self, name: str, image: Bytes) -> Face:
+        """Return the face of a photo that is already an aligned crop."""
         height, width = self._shape[1:]
         if image.shape[:2] not in ((height, width), (self._side, self._side)):
             raise DataError(
-                f"{name} has {image.shape[0]}x{image.shape[1]} pixels and the model reads {height}x{width}: give a "
-                f"detector, or align it to {self._side}x{self._side} first"
+                f"{name} must be an aligned crop of {self._side}x{self._side} pixels (the model reads "
+                f"{height}x{width}), got {image.shape[0]}x{image.shape[1]}: give a detector, or align the photo first"
             )
         box = np.array([0.0, 0.0, image.shape[1], image.shape[0]])
-        return Face(box, None, None, CropBatch([self._colored(image)], self._embed), 0)
+        return Face(box, None, None, CropBatch([self._convert_color(image)], self._embed), 0)
 
-    def _detections(self, detector: Detector | KnownPoints, photo: Photo, name: str, image: Bytes) -> list[Detection]:
+    def _detect(self, detector: Detector | KnownPoints, photo: Photo, name: str, image: Bytes) -> list[Detection]:
         if not isinstance(detector, KnownPoints):
             return detector(image)
         try:
@@ -87,16 +87,16 @@ class FaceFinder:
         width, height = found.box[2:] - found.box[:2]
         across, down = found.landmarks[1] - found.landmarks[0]
         notes = []
-        # The box of known points ends at eyes and mouth: it is smaller than the face.
+        # The box of known points ends at the eyes and mouth, so it is smaller than the face.
         if min(width, height) * SMALL < self._side and not isinstance(self._detector, KnownPoints):
             notes.append(
-                f"the face in {name} is only {width:.0f}x{height:.0f} pixels large, so its recognition is unreliable"
+                f"the face in {name} has only {width:.0f}x{height:.0f} pixels, so its recognition is unreliable"
             )
         if abs(np.degrees(np.arctan2(down, across))) > STEEP:
-            notes.append(f"the face in {name} lies on its side: turn the photograph upright")
+            notes.append(f"the face in {name} lies on its side: rotate the photo")
         return tuple(notes)
 
-    def _colored(self, image: Bytes) -> Bytes:
+    def _convert_color(self, image: Bytes) -> Bytes:
         from PIL import Image
 
         if self._shape[0] == 3:

@@ -1,6 +1,6 @@
-"""A gallery of enrolled people in a file that several programs may read and change at once.
+"""A gallery of enrolled people in a file that several programs may read and change at the same time.
 
-The file is replaced by a rename under a lock, so a kill leaves the old gallery or the new one.
+The file is replaced by a rename under a lock, so a killed program leaves either the old gallery or the new one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fedra.faces.photos.any_photo import Photo, listed_photos
 from fedra.faces.recognition.answers import IdentificationResult, Match, PhotoIdentification
 from fedra.faces.recognition.enrollment import Enrollment, PeoplePhotos, clean_name, embed_people, people_in
 from fedra.faces.recognition.face import Face
-from fedra.faces.recognition.gallery_changes import Removal, changing, remove_person, replace_file, split_existing
+from fedra.faces.recognition.gallery_changes import Removal, lock_gallery, remove_person, replace_file, split_existing
 from fedra.faces.recognition.gallery_file import (
     Engine,
     Existing,
     GalleryContent,
-    already,
+    already_enrolled,
 )
 from fedra.faces.recognition.gallery_model import current_content, metadata_of, recognizer_of
 from fedra.faces.recognition.model_source import Size
@@ -31,10 +31,14 @@ from fedra.faces.recognition.recognizer import FaceRecognizer, warn
 
 
 class Gallery:
-    """People enrolled by templates of their faces; it never holds photographs.
+    """A file of enrolled people, each represented by a face template; it never contains photos.
 
-    Open one with `Gallery.open`. Several programs may use one file: each change waits for the others, and a reader
-    notices changes at its next call.
+    Open one with `Gallery.open`. Several programs may use the same file: changes are made one at a time, and readers
+    see them at their next call.
+
+    Args:
+        path: The gallery file.
+        recognizer: The model and detector that compute embeddings.
 
     Example:
         >>> gallery = Gallery.open("staff.gallery", recognizer)
@@ -59,48 +63,50 @@ class Gallery:
         input: Size | None = None,
         device: str = "cpu",
         create: bool = True,
+        trust: bool = False,
     ) -> Gallery:
         """Open a gallery; its file is created at the first enrollment.
 
         Args:
-            path: The file.
-            recognizer: The model and detector that make embeddings; without one, the gallery's own are opened from
-                where they were at its first enrollment, or for a new gallery those that the other arguments name.
-            model: Without a recognizer: where the model is now.
-            detector: Without a recognizer: "yunet" or a path, in the place of the gallery's own.
-            network: Without a recognizer: of a weight file, as in `FaceRecognizer`.
-            input: Without a recognizer: of a new gallery's weight file, as in `FaceRecognizer`.
-            device: Without a recognizer: where the model runs.
-            create: Allow a gallery that does not exist yet.
+            path: The gallery file.
+            recognizer: The model and detector that compute embeddings. Without one, they are opened from the paths
+                stored in the gallery or, for a new gallery, from the arguments below.
+            model: Without a recognizer: path of the model, if it differs from the stored one.
+            detector: Without a recognizer: "yunet" or a path, in place of the stored detector.
+            network: Without a recognizer: network of a weight file, as in `FaceRecognizer`.
+            input: Without a recognizer: input size of a new gallery's weight file, as in `FaceRecognizer`.
+            device: Without a recognizer: device of the model.
+            create: Whether the gallery may be new.
+            trust: Without a recognizer: import the run's model if it is your own code (`module:function`).
 
         Returns:
-            The gallery. A recognizer with another model than the gallery's is refused.
+            The gallery. A recognizer whose model is not the gallery's raises `ConfigError`.
 
         Example:
             >>> Gallery.open("staff.gallery").names
             ('Ada', 'Grace')
         """
-        there = Path(path).exists()
-        if not there and not create:
-            raise DataError(f"there is no gallery '{path}': enroll somebody first")
-        if recognizer is None and there:
-            recognizer = recognizer_of(GalleryContent.read(Path(path)), model, detector, network, device)
+        exists = Path(path).exists()
+        if not exists and not create:
+            raise DataError(f"the gallery '{path}' does not exist: enroll a person first")
+        if recognizer is None and exists:
+            recognizer = recognizer_of(GalleryContent.read(Path(path)), model, detector, network, device, trust=trust)
         elif recognizer is None:
             if model is None:
-                raise ConfigError(f"there is no gallery '{path}' yet: name the model that makes its templates")
-            recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device)
+                raise ConfigError(f"model must be set for the new gallery '{path}': give a run's folder or weight file")
+            recognizer = FaceRecognizer(model, detector, network=network, input=input, device=device, trust=trust)
         gallery = cls(path, recognizer)
         gallery._content()
         return gallery
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Who is enrolled, in the order of enrollment."""
+        """Names of the enrolled people, in order of enrollment."""
         return self._content().names
 
     @property
     def photo_counts(self) -> dict[str, int]:
-        """How many photographs each person was enrolled with."""
+        """Number of photos that each person was enrolled with."""
         return dict(self._content().counts)
 
     def __len__(self) -> int:
@@ -123,40 +129,43 @@ class Gallery:
         """Enroll a person.
 
         Args:
-            name: The person.
-            photos: A photograph, a list of them, or the path of a folder of them.
-            existing: If the person is enrolled already: "refuse", "add" the photographs, or "replace" the person.
-            console: Where to show progress, if anywhere.
+            name: Name of the person.
+            photos: A photo, a list of photos, or the path of a folder of photos.
+            existing: If the person is already enrolled: "refuse" raises, "add" adds the photos, "replace" replaces the
+                person.
+            console: Console that shows progress; default: none.
 
         Returns:
-            With how many photographs, and a sentence for each that could not be used. None usable is an error.
+            The number of photos used, and the reason for each photo that could not be used. `DataError` if no photo
+            is usable.
 
         Example:
             >>> gallery.enroll("Ada", ["ada1.jpg", frame]).people
             {'Ada': 2}
         """
-        who = clean_name(name)
-        if existing == "refuse" and who in self._content().names:
-            raise ConfigError(already(who))
-        found = self._enroll(PeoplePhotos({who: listed_photos(photos)}), existing, console)
+        person = clean_name(name)
+        if existing == "refuse" and person in self._content().names:
+            raise ConfigError(already_enrolled(person))
+        found = self._enroll(PeoplePhotos({person: listed_photos(photos)}), existing, console)
         warn(found.notes)
-        if who in found.existing:  # by another program, while the photographs were embedded
-            raise ConfigError(already(who))
+        if person in found.existing:  # enrolled by another program while the photos were embedded
+            raise ConfigError(already_enrolled(person))
         return found
 
     def enroll_folder(
         self, folder: Path | str, *, existing: Existing = "refuse", console: Console | None = None
     ) -> Enrollment:
-        """Enroll the people of a folder with a folder of photographs for each.
+        """Enroll all people of a folder that has one subfolder of photos per person.
 
         Args:
-            folder: Holds a folder for each person, named like the person.
-            existing: What becomes of people who are enrolled already; "refuse" leaves them as they are.
-            console: Where to show progress, if anywhere.
+            folder: Folder with one subfolder per person; its name is the person's name.
+            existing: For people who are already enrolled: "refuse" leaves them unchanged, "add" adds the photos,
+                "replace" replaces the person.
+            console: Console that shows progress; default: none.
 
         Returns:
-            Who was enrolled and who was before, and a sentence for each photograph or folder that was left out.
-            Nothing is written before all photographs are embedded.
+            The people who were enrolled, those who already were, and the reason for each photo or folder that was
+            skipped. The gallery is written after all photos are embedded.
 
         Example:
             >>> gallery.enroll_folder("staff").people
@@ -167,15 +176,15 @@ class Gallery:
         return found
 
     def identify(self, photo: Photo, top: int = 5, *, threshold: float | None = None) -> IdentificationResult:
-        """Who of the enrolled people a photograph shows.
+        """Identify the main face of a photo among the enrolled people.
 
         Args:
-            photo: A photograph of one person; of several faces the main one is taken, with a `FaceWarning`.
-            top: How many matches to give.
-            threshold: The score from which a match is accepted; the calibrated one unless given.
+            photo: A photo of one person; if it shows several faces, the main one is used, with a `FaceWarning`.
+            top: Number of matches to return.
+            threshold: Score at or above which the best match is accepted; default: the calibrated one.
 
         Returns:
-            The accepted name or None, and the best matches.
+            The accepted name, or None for no match, and the best matches.
 
         Example:
             >>> gallery.identify(frame, top=2).matches
@@ -188,15 +197,15 @@ class Gallery:
     def identify_all(
         self, photo: Photo, top: int = 5, *, threshold: float | None = None
     ) -> tuple[IdentificationResult, ...]:
-        """Who each face of a photograph is.
+        """Identify every face of a photo among the enrolled people.
 
         Args:
-            photo: A photograph of any number of people; the recognizer must have a detector.
-            top: How many matches to give for each face.
-            threshold: The score from which a match is accepted; the calibrated one unless given.
+            photo: A photo of any number of people; the recognizer must have a detector.
+            top: Number of matches to return for each face.
+            threshold: Score at or above which the best match is accepted; default: the calibrated one.
 
         Returns:
-            A result for each face, the surest detection first; none if no face was found.
+            One result per face, in descending order of the detector's confidence; empty if there is no face.
 
         Example:
             >>> [found.name for found in gallery.identify_all("group.jpg")]
@@ -207,24 +216,24 @@ class Gallery:
     def identify_each(
         self, photos: Sequence[Photo], top: int = 5, *, all_faces: bool = False, threshold: float | None = None
     ) -> Iterator[PhotoIdentification]:
-        """Who is on each of several photographs, one after the other.
+        """Identify the people in several photos, one photo at a time.
 
         Args:
-            photos: The photographs, or paths of folders of them.
-            top: How many matches to give for each face.
-            all_faces: Name all faces of a photograph, not the main one alone.
-            threshold: The score from which a match is accepted; the calibrated one unless given.
+            photos: Photos, or paths of folders of photos.
+            top: Number of matches to return for each face.
+            all_faces: Identify all faces of a photo instead of the main one.
+            threshold: Score at or above which the best match is accepted; default: the calibrated one.
 
         Returns:
-            For each photograph its faces, or why it cannot be used; the others go on.
+            An iterator with one entry per photo: its results, or the reason why it cannot be used.
 
         Example:
             >>> for answer in gallery.identify_each(["a.jpg", "b.jpg"]):
             ...     print(answer.photo, [face.name for face in answer.faces], answer.problem)
         """
         if not len(self):
-            raise DataError(f"the gallery '{self.path}' is empty: enroll somebody first")
-        for photo in (each for some in photos for each in listed_photos(some)):
+            raise DataError(f"the gallery '{self.path}' is empty: enroll a person first")
+        for photo in (photo for entry in photos for photo in listed_photos(entry)):
             try:
                 faces = self.recognizer.detect(photo) if all_faces else [self.recognizer.main_face(photo)]
                 yield PhotoIdentification(photo, self._results(faces, top, threshold))
@@ -232,16 +241,17 @@ class Gallery:
                 yield PhotoIdentification(photo, (), str(error))
 
     def search(self, embeddings: Tensor, top: int = 5, engine: Engine = "exact") -> list[list[Match]]:
-        """The most similar people of embeddings.
+        """Find the most similar people for embeddings.
 
         Args:
-            embeddings: Of the gallery's model, (N, d).
-            top: How many matches to give for each.
-            engine: "exact" compares with everybody by matrix products. "faiss" builds a graph at the first search,
-                which pays off for thousands of searches among very many people, and may miss somebody.
+            embeddings: Embeddings (N, d) of the gallery's model.
+            top: Number of matches to return for each embedding.
+            engine: "exact" compares with all people by matrix products. "faiss" builds a graph index at the first
+                search; it is faster for thousands of searches in a very large gallery, and approximate: it may miss a
+                match.
 
         Returns:
-            For each embedding its matches, the best first.
+            For each embedding its matches, best first.
 
         Example:
             >>> gallery.search(recognizer.embed([frame]), top=1)[0][0].name
@@ -253,11 +263,11 @@ class Gallery:
         """Remove a person.
 
         Args:
-            name: The person.
+            name: Name of the person.
 
         Returns:
-            How many are left, and which other files are known to hold the person still: galleries in the same folder
-            and hard links.
+            The number of people left, and the other files that are known to still contain the person: galleries in the
+            same folder, and hard links.
 
         Example:
             >>> gallery.remove("Ada").left
@@ -266,12 +276,12 @@ class Gallery:
         return remove_person(self.path, name)
 
     def _content(self) -> GalleryContent:
-        """What the file holds now; it is read again when it was replaced."""
+        """Return the current content of the file, reading it again if it was replaced."""
         try:
-            seen = os.stat(self.path)
+            stat = os.stat(self.path)
         except FileNotFoundError:
             return GalleryContent.empty(metadata_of(self.recognizer))
-        state = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+        state = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if self._read is None or self._read[0] != state:
             content = GalleryContent.read(self.path)
             content.check_model(self.recognizer.fingerprint)
@@ -279,21 +289,21 @@ class Gallery:
         return self._read[1]
 
     def _enroll(self, people: PeoplePhotos, existing: Existing, console: Console | None) -> Enrollment:
-        wanted, there = split_existing(people.photographs, self._content(), existing)
-        found = embed_people(self.recognizer, wanted, console)
+        new, skipped = split_existing(people.photographs, self._content(), existing)
+        found = embed_people(self.recognizer, new, console)
         problems = (*people.problems, *found.problems)
-        if not found.features and not there:
-            raise DataError(f"no one was enrolled: {'; '.join(problems[:5])}")
+        if not found.features and not skipped:
+            raise DataError(f"no person could be enrolled: {'; '.join(problems[:5])}")
         features, links = found.features, tuple[str, ...]()
         if features:
-            with changing(self.path) as file:
-                # Read again: others may have been enrolled meanwhile.
-                now = current_content(file, self.recognizer)
-                features, lately = split_existing(features, now, existing)
-                links = replace_file(file, now.with_people(features, existing))
-            there += lately
+            with lock_gallery(self.path) as file:
+                # Read again under the lock: another program may have enrolled people since.
+                current = current_content(file, self.recognizer)
+                features, skipped_now = split_existing(features, current, existing)
+                links = replace_file(file, current.with_people(features, existing))
+            skipped += skipped_now
         counts = {name: len(rows) for name, rows in features.items()}
-        return Enrollment(counts, tuple(there), problems, (*found.notes, *links))
+        return Enrollment(counts, tuple(skipped), problems, (*found.notes, *links))
 
     def _results(self, faces: Sequence[Face], top: int, threshold: float | None) -> tuple[IdentificationResult, ...]:
         decision = self.recognizer.decision if threshold is None else None

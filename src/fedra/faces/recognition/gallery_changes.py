@@ -1,4 +1,4 @@
-"""Changes of a gallery's file: one at a time, in one step, with nothing left of those that were killed."""
+"""Changes of a gallery file: one at a time under a lock, atomic, without leftovers of killed programs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from fedra.faces.recognition.gallery_file import Existing, GalleryContent, names
 from fedra.locking import locked
 from fedra.writing import leftovers, write_atomically
 
-PATIENCE = 60.0
-"""Seconds that a change waits for another one, which takes far less than one."""
+LOCK_TIMEOUT = 60.0
+"""Seconds that a change waits for another one; a change takes far less than a second."""
 Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What became of a removal.
+    """Result of a removal.
 
     Attributes:
-        left: How many people are still enrolled.
-        elsewhere: A sentence for each other file that is known to hold the person still.
+        left: Number of people who are still enrolled.
+        elsewhere: One sentence for each other file that is known to still contain the person.
+
+    Example:
+        >>> remove_person("staff.gallery", "Ada").elsewhere
+        ("'backup.gallery' still contains 'Ada'",)
     """
 
     left: int
@@ -37,66 +41,64 @@ def remove_person(path: Path | str, name: str) -> Removal:
     """Remove a person from a gallery without opening its model.
 
     Args:
-        path: The gallery's file.
-        name: The person.
+        path: The gallery file.
+        name: Name of the person.
 
     Returns:
-        How many are left, and which other files are known to hold the person still.
+        The number of people left, and the other files that are known to still contain the person.
 
     Example:
         >>> remove_person("staff.gallery", "Ada").left
         7
     """
-    path, who = Path(path), clean_name(name)
-    GalleryContent.read(path)  # whatever is not a gallery is refused before anything is made beside it
-    with changing(path) as file:
-        people = GalleryContent.read(file).without(who)
+    path, person = Path(path), clean_name(name)
+    GalleryContent.read(path)  # raises for other files before a lock file is created next to them
+    with lock_gallery(path) as file:
+        people = GalleryContent.read(file).without(person)
         links = replace_file(file, people)
-    return Removal(len(people), (*links, *_other_galleries(file, who)))
+    return Removal(len(people), (*links, *_other_galleries(file, person)))
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[Path]:
-    """The file behind a gallery's path; while the block reads, changes and writes it, all other changes wait.
+def lock_gallery(path: Path) -> Iterator[Path]:
+    """Yield the real path of a gallery file while other programs cannot change it.
 
-    Temporary files that a killed change left, with names and templates in them, are removed first.
+    Removes temporary files of killed programs first, because they contain names and templates.
     """
     file = Path(os.path.realpath(path))
     if file.is_dir():
-        raise ConfigError(f"'{path}' is a folder: give a file for the gallery")
+        raise ConfigError(f"the gallery must be a file, got the folder '{path}'")
     file.parent.mkdir(parents=True, exist_ok=True)
     lock = file.with_name(f".{file.name}.lock")
     busy = (
-        f"another program has been changing the gallery '{path}' for {PATIENCE:.0f} s (it holds '{lock}'): end it, "
-        "then try again"
+        f"another program has held the lock '{lock}' of the gallery '{path}' for {LOCK_TIMEOUT:.0f} s: end that "
+        "program, then try again"
     )
-    with locked(lock, busy, PATIENCE):
+    with locked(lock, busy, LOCK_TIMEOUT):
         for leftover in leftovers(file):
             leftover.unlink(missing_ok=True)
         yield file
 
 
 def replace_file(file: Path, content: GalleryContent) -> tuple[str, ...]:
-    """Put a gallery in place in one step, and say what becomes of other hard links."""
+    """Replace a gallery file atomically, and return a note if it had other hard links."""
     links = file.stat().st_nlink if file.exists() else 1
     write_atomically(file, content.pack(), private=True)
     if links == 1:
         return ()
-    return (
-        f"'{file}' had {links - 1} other hard link{'s' if links > 2 else ''}, which keep the gallery as it was before: "
-        "share a gallery by symbolic links",
-    )
+    others = "1 other hard link, which still has" if links == 2 else f"{links - 1} other hard links, which still have"
+    return (f"'{file}' had {others} the old content: use symbolic links to share a gallery",)
 
 
 def _other_galleries(file: Path, name: str) -> tuple[str, ...]:
-    """Other galleries in the same folder that hold the person, such as backups."""
+    """Report other galleries in the same folder that contain the person, such as backups."""
     others = sorted(entry for entry in file.parent.iterdir() if entry.is_file() and entry != file)
-    return tuple(f"'{other}' still holds '{name}'" for other in others if name in names_in(other))
+    return tuple(f"'{other}' still contains '{name}'" for other in others if name in names_in(other))
 
 
 def split_existing(
     people: Mapping[str, Content], known: GalleryContent, existing: Existing
 ) -> tuple[dict[str, Content], list[str]]:
-    """People to enroll, and the names of those who are enrolled already and must not be again."""
-    there = set(known.names) & people.keys() if existing == "refuse" else set()
-    return {name: content for name, content in people.items() if name not in there}, sorted(there)
+    """Split into the people to enroll and the names of those who are already enrolled and are left unchanged."""
+    enrolled = set(known.names) & people.keys() if existing == "refuse" else set()
+    return {name: content for name, content in people.items() if name not in enrolled}, sorted(enrolled)

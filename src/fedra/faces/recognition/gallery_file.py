@@ -1,7 +1,7 @@
-"""The content of a gallery: one template for each enrolled person in one safetensors file; never a photograph.
+"""The content of a gallery file: one template per enrolled person, in safetensors format, without photos.
 
-A template is the sum of the embeddings of a person's photographs, of which only the direction counts: photographs can
-be added later, and long embeddings, which are those of good photographs, weigh more.
+A template is the sum of the embeddings of a person's photos; only its direction matters. Photos can be added later, and
+embeddings with a large norm, which come from photos of good quality, weigh more.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fedra.faces.recognition.gallery_index import GraphIndex
 from fedra.faces.recognition.model_source import ModelSource
 
 Existing = Literal["refuse", "add", "replace"]
-"""What becomes of a person who is enrolled already."""
+"""What to do with a person who is already enrolled."""
 Engine = Literal["exact", "faiss"]
-"""How a gallery is searched."""
+"""Search method."""
 METADATA = "fedra-gallery"
-LONGEST_HEADER = 1_000_000
-"""Bytes of the longest header of a file that could be a gallery."""
+MAX_HEADER_BYTES = 1_000_000
+"""A file with a longer header is not a gallery."""
 
 
 class GalleryMetadata(BaseModel):
-    """What a gallery says of itself: its model and detector where they are files, and the fingerprints of both."""
+    """Metadata of a gallery: paths of its model and detector if they are files, and the fingerprints of both."""
 
     version: Literal[1] = 1
     model: ModelSource | None = None
@@ -46,7 +46,7 @@ class GalleryMetadata(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class GalleryContent:
-    """The people of a gallery: names, templates (P, d) and how many photographs each stands for (P,)."""
+    """The people of a gallery: names, templates (P, d) and numbers of photos (P,)."""
 
     about: GalleryMetadata
     names: tuple[str, ...]
@@ -55,40 +55,42 @@ class GalleryContent:
 
     @classmethod
     def empty(cls, about: GalleryMetadata) -> GalleryContent:
-        """A gallery of no people."""
-        # One empty dimension is the one shape that torch.cat joins with anything.
+        """Return a gallery without people."""
+        # torch.cat accepts shape (0,) together with any other shape.
         return cls(about, (), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
 
     @classmethod
     def read(cls, path: Path) -> GalleryContent:
-        """The gallery in a file, whose bytes are read once: another process may replace it at any moment."""
+        """Read a gallery file, all bytes at once, because another process may replace it at any time."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise DataError(f"there is no gallery '{path}': enroll somebody first") from None
+            raise DataError(f"the gallery '{path}' does not exist: enroll a person first") from None
         except IsADirectoryError:
-            raise ConfigError(f"'{path}' is a folder: give a file for the gallery") from None
+            raise ConfigError(f"the gallery must be a file, got the folder '{path}'") from None
         return cls.parse(data, path)
 
     @classmethod
     def parse(cls, data: bytes, path: Path) -> GalleryContent:
-        """The gallery in these bytes of the file `path`."""
+        """Parse the bytes of a gallery file; messages call it `path`."""
         try:
             tensors = safetensors.torch.load(data)  # checks the header against the length
             about = GalleryMetadata.model_validate_json(_header(data)["__metadata__"][METADATA])
             names, templates, photographs = (tensors[name] for name in ("names", "templates", "photographs"))
             if (names.dtype, templates.dtype, photographs.dtype) != (torch.uint8, torch.float32, torch.int64):
-                raise ValueError("its tensors are of other types")
+                raise ValueError("its tensors have unexpected types")
             people = _names(bytes(names.numpy()))
         except (KeyError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
             reason = str(error).partition("\n")[0]
-            raise DataError(f"'{path}' is not a gallery or is damaged ({reason}): enroll into another file") from None
+            raise DataError(f"'{path}' is not a gallery or is damaged ({reason}): use another file") from None
         if templates.dim() != 2 or not [len(people)] == [len(templates)] == list(photographs.shape):
-            raise DataError(f"the gallery '{path}' is damaged: its names and templates differ in number")
+            raise DataError(
+                f"the gallery '{path}' is damaged ({len(people)} names, {len(templates)} templates): use another file"
+            )
         return cls(about, people, templates, photographs)
 
     def pack(self) -> bytes:
-        """All that the file holds."""
+        """Return the bytes of the gallery file."""
         tensors = {
             "names": torch.frombuffer(bytearray(json.dumps(self.names).encode()), dtype=torch.uint8),
             "templates": self.templates.contiguous(),
@@ -102,83 +104,86 @@ class GalleryContent:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many photographs each person was enrolled with."""
+        """Number of photos that each person was enrolled with."""
         return dict(zip(self.names, self.photographs.tolist(), strict=True))
 
     def check_model(self, fingerprint: str) -> None:
-        """Refuse another model than the one whose templates these are."""
+        """Raise unless the fingerprint is that of the model that computed the templates."""
         if fingerprint != self.about.fingerprint:
-            was = f" ('{self.about.model.path}' as it was then)" if self.about.model else ""
+            origin = f" ('{self.about.model.path}' at that time)" if self.about.model else ""
             raise ConfigError(
-                f"the gallery was made by another model{was}: embeddings of different models cannot be compared, so "
-                "use that model or enroll everybody again"
+                f"the gallery was created with another model{origin}, and embeddings of different models cannot be "
+                "compared: use that model, or enroll all people again"
             )
 
     def with_people(self, people: dict[str, Tensor], existing: Existing = "refuse") -> GalleryContent:
-        """The gallery with more people, each by the embeddings (n, d) of their photographs."""
-        places = {name: place for place, name in enumerate(self.names)}
+        """Return the gallery with the given people added, each with embeddings (n, d)."""
+        rows = {name: row for row, name in enumerate(self.names)}
         sums, counts = {}, {}
         for name, features in people.items():
-            directions(f"the embeddings of '{name}'", features)
-            if name in places and existing == "refuse":
-                raise ConfigError(already(name))
+            directions(f"the embeddings of '{name}'", features)  # raises for zero or infinite embeddings
+            if name in rows and existing == "refuse":
+                raise ConfigError(already_enrolled(name))
             sums[name], counts[name] = features.float().sum(dim=0), len(features)
-        fresh = [name for name in people if name not in places]
-        templates = torch.cat([self.templates, *(sums[name][None] for name in fresh)])
-        photographs = torch.cat([self.photographs, torch.tensor([counts[name] for name in fresh], dtype=torch.int64)])
-        for name in sums.keys() - set(fresh):
-            kept = existing == "add"
-            templates[places[name]] = sums[name] + templates[places[name]] * kept
-            photographs[places[name]] = counts[name] + photographs[places[name]] * kept
-        return GalleryContent(self.about, (*self.names, *fresh), templates, photographs)
+        new = [name for name in people if name not in rows]
+        templates = torch.cat([self.templates, *(sums[name][None] for name in new)])
+        photographs = torch.cat([self.photographs, torch.tensor([counts[name] for name in new], dtype=torch.int64)])
+        for name in sums.keys() - set(new):
+            adds = existing == "add"
+            templates[rows[name]] = sums[name] + templates[rows[name]] * adds
+            photographs[rows[name]] = counts[name] + photographs[rows[name]] * adds
+        return GalleryContent(self.about, (*self.names, *new), templates, photographs)
 
     def without(self, name: str) -> GalleryContent:
-        """The gallery without a person."""
+        """Return the gallery without a person."""
         if name not in self.names:
             hint = nearest(name, self.names) if self.names else "the gallery is empty"
             raise ConfigError(f"'{name}' is not enrolled: {hint}")
-        kept = torch.tensor([place for place, known in enumerate(self.names) if known != name], dtype=torch.int64)
-        names = tuple(known for known in self.names if known != name)
-        return GalleryContent(self.about, names, self.templates[kept], self.photographs[kept])
+        rows = torch.tensor([row for row, other in enumerate(self.names) if other != name], dtype=torch.int64)
+        names = tuple(other for other in self.names if other != name)
+        return GalleryContent(self.about, names, self.templates[rows], self.photographs[rows])
 
     def search(self, features: Tensor, top: int = 5, engine: Engine = "exact") -> list[list[Match]]:
-        """For each embedding (N, d) the most similar people, the best first."""
+        """Return the most similar people of each embedding (N, d), best first."""
         if not len(self):
-            raise DataError("the gallery is empty: enroll somebody first")
+            raise DataError("the gallery is empty: enroll a person first")
         if top < 1:
             raise ConfigError(f"top must be at least 1, got {top}")
         top = min(top, len(self))
         if engine == "faiss":
-            return self._named(self._index.search(features, top))
-        return self._named(top_k(features, self.templates, top, norms=self._lengths))
+            return self._add_names(self._index.search(features, top))
+        return self._add_names(top_k(features, self.templates, top, norms=self._norms))
 
     @cached_property
     def _index(self) -> GraphIndex:
         return GraphIndex(self.templates)
 
     @cached_property
-    def _lengths(self) -> Tensor:
-        """Measured at the first search, for all that follow."""
+    def _norms(self) -> Tensor:
+        """Norms of the templates, computed at the first search."""
         return lengths("the gallery's templates", self.templates)
 
-    def _named(self, found: Matches) -> list[list[Match]]:
+    def _add_names(self, found: Matches) -> list[list[Match]]:
         return [
             [Match(self.names[row], score) for row, score in zip(rows, scores, strict=True) if row >= 0]
             for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
         ]
 
 
-def already(name: str) -> str:
-    """What is said of a person who is enrolled already."""
-    return f"'{name}' is enrolled already: choose to add photographs or to replace the person"
+def already_enrolled(name: str) -> str:
+    """Return the error message for a person who is already enrolled."""
+    return (
+        f"'{name}' is already enrolled: add the photos (--add, existing='add' in Python) or replace the person "
+        "(--replace, existing='replace' in Python)"
+    )
 
 
 def names_in(path: Path) -> tuple[str, ...]:
-    """Who is enrolled in a file; no one if it is not a gallery. Only its header and its names are read."""
+    """Return the names enrolled in a file, empty if it is not a gallery; reads only the header and the names."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if length > LONGEST_HEADER:
+            if length > MAX_HEADER_BYTES:
                 return ()
             start = file.read(length)
             header = json.loads(start)
@@ -192,12 +197,12 @@ def names_in(path: Path) -> tuple[str, ...]:
 
 
 def _header(data: bytes) -> Any:
-    """The header of safetensors: its length in eight bytes, then JSON."""
+    """Parse the safetensors header: its length in eight bytes, then JSON."""
     return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
 
 
 def _names(data: bytes) -> tuple[str, ...]:
     people = json.loads(data)
     if not isinstance(people, list) or not all(isinstance(name, str) for name in people):
-        raise ValueError("its names are not a list of names")
+        raise ValueError("its names are not a list of strings")
     return tuple(people)

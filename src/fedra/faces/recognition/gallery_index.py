@@ -1,4 +1,4 @@
-"""An index of a large gallery for many searches: faiss's graph of near neighbors (the extra `index`)."""
+"""Approximate search in a large gallery with faiss's neighbor graph (the extra `index`)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fedra.faces.metrics import Matches
 from fedra.faces.metrics.embedding_checks import directions
 
 LINKS = 32
-"""Neighbors each template is linked with: more make the index larger and its answers better."""
-LOOKED_AT = 128
-"""Templates a search looks at, or eight times as many as it is asked for."""
+"""Neighbors linked to each template: more make the index larger and more accurate."""
+SEARCH_DEPTH = 128
+"""Candidates that a search keeps (faiss's efSearch), or eight times `top` if that is more."""
 
 
 class GraphIndex:
-    """Templates as a navigable graph (Malkov and Yashunin, TPAMI 2020): a search looks at a few hundred of a million.
+    """Templates in a navigable small-world graph (Malkov and Yashunin, TPAMI 2020).
 
-    It may miss a neighbor that an exact search finds; what it finds has its true cosine.
+    A search may miss a neighbor that an exact search finds; the scores it returns are exact cosines.
     """
 
     def __init__(self, templates: Tensor) -> None:
@@ -26,20 +26,20 @@ class GraphIndex:
             import faiss
         except ImportError:
             raise ConfigError(
-                "the search engine 'faiss' needs faiss: pip install 'fedra[index]', or search with 'exact'"
+                "the search engine 'faiss' needs the package faiss: pip install 'fedra[index]', or use 'exact'"
             ) from None
         units = directions("the gallery's templates", templates).float().cpu().contiguous().numpy()
         self._index = faiss.IndexHNSWFlat(units.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
         self._index.add(units)
 
     def search(self, features: Tensor, top: int) -> Matches:
-        """The most alike templates of each query (N, d), the best first."""
-        asked = directions("the queries", features).float().cpu().contiguous().numpy()
-        if asked.shape[1] != self._index.d:
+        """Return the most similar templates of each query (N, d), best first."""
+        queries = directions("the queries", features).float().cpu().contiguous().numpy()
+        if queries.shape[1] != self._index.d:
             raise ConfigError(
-                f"the queries are of length {asked.shape[1]} and the templates of length {self._index.d}: take both "
-                "from one model"
+                f"the queries must have the length of the templates ({self._index.d}), got {queries.shape[1]}: compute "
+                "both with the same model"
             )
-        self._index.hnsw.efSearch = max(LOOKED_AT, 8 * top)
-        scores, rows = self._index.search(asked, top)
+        self._index.hnsw.efSearch = max(SEARCH_DEPTH, 8 * top)
+        scores, rows = self._index.search(queries, top)
         return Matches(torch.from_numpy(scores), torch.from_numpy(rows))

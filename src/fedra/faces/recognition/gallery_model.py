@@ -1,4 +1,4 @@
-"""Whose templates a gallery holds: its model and detector, and the recognizer that they make."""
+"""The model and detector of a gallery, and the recognizer built from them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ def recognizer_of(
     detector: Path | str | None,
     network: str | None,
     device: str,
+    *,
+    trust: bool = False,
 ) -> FaceRecognizer:
-    """The gallery's own model and detector, unless others are given; another model's templates are refused."""
+    """Open the gallery's model and detector, or those given instead; raise if the model is not the gallery's."""
     about = content.about
     if about.model is None:
-        raise ConfigError("the gallery was made by a module or callable: open it with a recognizer of that model")
+        raise ConfigError(
+            "a recognizer must be passed for this gallery, because its model is a module or callable: "
+            "Gallery.open(path, recognizer)"
+        )
     source = about.model.model_copy(update={} if network is None else {"network": network})
     if model is not None:
         source = source.model_copy(update={"path": str(Path(model).expanduser().resolve())})
     content.check_model(source.fingerprint())
     if detector is None and about.detector is None and about.detector_fingerprint is not None:
-        raise ConfigError("the gallery was made with a detector that is not a file: name the detector to use")
-    recognizer = FaceRecognizer(source, detector or about.detector, device=device)
+        raise ConfigError("detector must be set for this gallery, because its own is not a file: give a detector")
+    recognizer = FaceRecognizer(source, detector or about.detector, device=device, trust=trust)
     if detector is None and recognizer.detector_fingerprint != about.detector_fingerprint:
         raise ConfigError(
-            f"the detector '{about.detector}' is not what it was at the enrollment: name the detector to use"
+            f"the detector '{about.detector}' has changed since the gallery was created: give the detector to use"
         )
     return recognizer
 
 
 def metadata_of(recognizer: FaceRecognizer) -> GalleryMetadata:
-    """What a gallery says of the recognizer that makes its templates."""
+    """Return the metadata that a gallery stores about its recognizer."""
     return GalleryMetadata(
         model=recognizer.source,
         fingerprint=recognizer.fingerprint,
@@ -45,7 +50,7 @@ def metadata_of(recognizer: FaceRecognizer) -> GalleryMetadata:
 
 
 def current_content(file: Path, recognizer: FaceRecognizer) -> GalleryContent:
-    """What a gallery's file holds now, no one if it is not there; templates of another model are refused."""
+    """Read a gallery file, empty if it does not exist; raise if it belongs to another model."""
     if not file.exists():
         return GalleryContent.empty(metadata_of(recognizer))
     known = GalleryContent.read(file)

@@ -1,4 +1,4 @@
-"""Where the model of a recognizer is, and what tells models apart."""
+"""Location and fingerprint of a recognizer's model."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fedra.models.embedder import Flip
 from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
 
 FLIP: Flip = "sum"
-"""A photograph and its mirror image are embedded and added, as in InsightFace's evaluations."""
+"""The embeddings of a photo and its mirror image are added, as in InsightFace's evaluations."""
 Size = tuple[int, int] | int | str
 """Height and width: (112, 96), "112x96", or 112 for a square."""
 
 
 class ModelSource(BaseModel):
-    """Where a recognizer's model is: a run's folder, or a weight file with its network and input.
+    """Location of a recognizer's model: a run's folder, or a weight file with its network and input size.
 
-    Attributes:
+    Args:
         path: The run's folder or the weight file.
-        network: Of a weight file: its registered network with its fields, `mobilefacenet:embedding=128`.
-        size: Of a weight file: height and width of the images it reads.
+        network: For a weight file: registered network with its fields, such as `mobilefacenet:embedding=128`.
+        size: For a weight file: input height and width.
 
     Example:
         >>> ModelSource(path="weights.pt", network="mobilefacenet:embedding=128", size=(112, 96)).fingerprint()
@@ -41,35 +41,55 @@ class ModelSource(BaseModel):
         """The file with the weights."""
         return Path(self.path) if self.network else Path(self.path) / "model.safetensors"
 
-    def embedder(self, device: str = "cpu") -> Embedder:
-        """The model, ready to embed."""
+    def embedder(self, device: str = "cpu", *, trust: bool = False) -> Embedder:
+        """Open the model.
+
+        Args:
+            device: "cpu", "cuda" or "auto".
+            trust: For a run: import the model if it is your own code (`module:function`).
+
+        Returns:
+            The embedder, with the preprocessing of the model.
+
+        Example:
+            >>> ModelSource(path="runs/faces").embedder().shape
+            (3, 112, 112)
+        """
         if self.network is None:
             if Path(self.path).is_file():
                 raise ConfigError(
-                    f"'{self.path}' is a file: name its network, such as mobilefacenet:embedding=128, or give the "
-                    "folder of a run"
+                    f"network must be set for the weight file '{self.path}': name it, such as "
+                    "mobilefacenet:embedding=128, or give the folder of a run"
                 )
-            return embedder_of_run(self.path, fit="crop", flip=FLIP, device=device)
+            return embedder_of_run(self.path, fit="crop", flip=FLIP, device=device, trust=trust)
         name, settings = read_word(self.network)
         return embedder_of_weights(
             self.path, name, shape=(3, *self.size), fit="crop", flip=FLIP, device=device, **settings
         )
 
     def fingerprint(self) -> str:
-        """What tells models apart: a hash of the file, and for a weight file of how it is read."""
+        """Identify the model.
+
+        Returns:
+            A hash of the file, for a weight file also of its network and input size.
+
+        Example:
+            >>> len(ModelSource(path="runs/faces").fingerprint())
+            32
+        """
         read = None if self.network is None else [self.network, self.size]
         try:
             with self.file.open("rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise RunError(
-                f"the model file '{self.file}' cannot be read ({error.strerror}): give the path where the model is now"
+                f"the model file '{self.file}' cannot be read ({error.strerror}): give the current path of the model"
             ) from None
         return hashlib.sha256(json.dumps([content, read, FLIP]).encode()).hexdigest()[:32]
 
 
 def read_size(size: Size) -> tuple[int, int]:
-    """Height and width from `112x96`, (112, 96) or 112."""
+    """Parse height and width from `112x96`, (112, 96) or 112."""
     if isinstance(size, str):
         sides = size.lower().split("x")
         if len(sides) == 2 and all(side.isdecimal() and int(side) for side in sides):
@@ -78,4 +98,4 @@ def read_size(size: Size) -> tuple[int, int]:
         height, width = (size, size) if isinstance(size, int) else size
         if height > 0 and width > 0:
             return height, width
-    raise ConfigError(f"a size must be height x width, such as 112x96, got '{size}'")
+    raise ConfigError(f"size must be height x width in positive pixels, such as 112x96, got '{size}'")

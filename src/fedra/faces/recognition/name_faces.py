@@ -1,4 +1,4 @@
-"""Faces compared with the people of a gallery, and decided by a threshold where there is one."""
+"""Search a gallery for faces and apply the threshold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedra.faces.recognition.thresholds import Decision
 def name_faces(
     people: GalleryContent, faces: Sequence[Face], top: int, decision: Decision | None, threshold: float | None
 ) -> tuple[IdentificationResult, ...]:
-    """A result for each face; a template is judged by the threshold for its number of photographs."""
+    """Return a result for each face; the threshold depends on the number of photos in the best match's template."""
     found = people.search(torch.stack([face.embedding for face in faces]), top) if faces else []
     rate = decision.gallery_rate(people.counts.values()) if decision is not None else None
     results = []

@@ -1,4 +1,4 @@
-"""The model of a recognizer from whatever names it: a run, a weight file, an embedder, a module, a callable."""
+"""Open the model of a recognizer from a run, a weight file, an embedder, a module or a callable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedra.models import Embedder
 
 @dataclass(frozen=True)
 class Normalization:
-    """What a module or callable wants subtracted from each channel, and divided by."""
+    """Per-channel mean and standard deviation of the input of a module or callable."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -28,7 +28,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model that embeds `uint8` images, where it is, and what tells it from others, as far as that is known."""
+    """A model that embeds `uint8` images, with its location and fingerprint where known."""
 
     embed: Callable[[Any, Callable[[int], None] | None], Tensor]
     shape: tuple[int, ...]
@@ -45,48 +45,48 @@ def open_model(
     normalization: Normalization,
     fingerprint: str | None,
     device: str,
+    *,
+    trust: bool = False,
 ) -> OpenModel:
-    """Open a model; options that belong to another kind of model are refused."""
+    """Open a model; raise for options that belong to another kind of model."""
     if isinstance(model, (str, Path, ModelSource)):
         if size is not None or fingerprint is not None:
-            raise ConfigError("size and fingerprint belong to a module or callable: a weight file takes input instead")
-        return _of_files(_source(model, network, input), device)
+            raise ConfigError("size and fingerprint are only for a module or callable: for a weight file pass input")
+        source = _locate(model, network, input)
+        return _checked(source.embedder(device, trust=trust), source, source.fingerprint())
     if network is not None or input is not None:
-        raise ConfigError("network and input belong to a weight file: a module or callable takes size instead")
+        raise ConfigError("network and input are only for a weight file: for a module or callable pass size")
     if isinstance(model, Embedder):
-        return _opened(model, None, fingerprint)
+        return _checked(model, None, fingerprint)
     if not callable(model):
         raise ConfigError(
-            f"a model must be the folder of a run, a weight file, or a module or callable, got {type(model).__name__}"
+            "model must be the folder of a run, a weight file, a module or a callable, got an object of type "
+            f"{type(model).__name__}"
         )
     if size is None:
-        raise ConfigError("a module or callable needs the height and width it reads: FaceRecognizer(net, size=112)")
+        raise ConfigError("size must be set for a module or callable: FaceRecognizer(net, size=112)")
     shape, prepare = (3, *read_size(size)), Transform(normalization.mean, normalization.std).prepare
     where = None if isinstance(model, nn.Module) else build_device(device)  # a module runs where it is
     own = Embedder(model, prepare, shape, fit="crop", flip=FLIP, device=where)
-    return _opened(own, None, fingerprint or _fingerprint(model, shape, normalization))
+    return _checked(own, None, fingerprint or _fingerprint(model, shape, normalization))
 
 
-def _source(model: str | Path | ModelSource, network: str | None, input: Size | None) -> ModelSource:
-    """Where a model is, to be found from any folder."""
+def _locate(model: str | Path | ModelSource, network: str | None, input: Size | None) -> ModelSource:
+    """Return a model's location with an absolute path, so a gallery can be used from any folder."""
     if isinstance(model, ModelSource):
         return model
     path = str(Path(model).expanduser().resolve())
     return ModelSource(path=path, network=network, size=read_size(input or (112, 112)))
 
 
-def _of_files(source: ModelSource, device: str) -> OpenModel:
-    return _opened(source.embedder(device), source, source.fingerprint())
-
-
-def _opened(embedder: Embedder, source: ModelSource | None, fingerprint: str | None) -> OpenModel:
+def _checked(embedder: Embedder, source: ModelSource | None, fingerprint: str | None) -> OpenModel:
     if embedder.shape[0] not in (1, 3):
-        raise ConfigError(f"a recognizer needs a model for gray or color images, got {embedder.shape[0]} channels")
+        raise ConfigError(f"the model of a recognizer must read 1 or 3 channels, got {embedder.shape[0]}")
     return OpenModel(embedder, embedder.shape, embedder.batch, source, fingerprint)
 
 
 def _fingerprint(model: Any, shape: tuple[int, ...], normalization: Normalization) -> str | None:
-    """A hash of a module's weights and of how it reads images; None for a callable, whose insides are unknown."""
+    """Hash a module's weights and preprocessing; None for a callable, whose content cannot be read."""
     if not isinstance(model, nn.Module):
         return None
     digest = hashlib.sha256(f"{type(model).__qualname__} {shape} {normalization} {FLIP}".encode())

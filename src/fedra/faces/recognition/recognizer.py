@@ -1,4 +1,4 @@
-"""A recognizer: photographs to faces and embeddings by a trained model, aligned first where there is a detector."""
+"""A recognizer: detects and aligns faces in photos and embeds them with a trained model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fedra.storage.trained_model import FACES
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Embeddings (N, d) of the photos with the indices `rows`, and by index why others have none, and notes."""
+    """Embeddings (N, d) of the usable photos `rows`, and problems and notes by index of the photo."""
 
     features: Tensor
     rows: tuple[int, ...]
@@ -39,25 +39,26 @@ class Embedded:
 
 
 class FaceRecognizer:
-    """Finds the faces of photographs and embeds them, with any trained model.
+    """Detects the faces in photos and embeds them with any trained model.
+
+    Photos are paths (`str` or `pathlib.Path`), PIL images, `uint8` arrays (H, W, 3) in RGB or (H, W) in gray, or such
+    tensors. The embedding of a face is the sum of the embeddings of its crop and the mirrored crop, not normalized.
 
     Args:
-        model: The folder of a run; a weight file with `network`; or any module or callable from images, float32
-            (N, 3, H, W), to embeddings (N, d), with `size`.
-        detector: "yunet", the path of a YuNet file or of MTCNN's folder, any callable from an image to detections, or
-            `KnownPoints`. Without one, photographs must be aligned crops: of the model's input, or square with its
-            longer side, of which the middle is taken.
-        network: Of a weight file: its registered network with its fields, "mobilefacenet:embedding=128".
-        input: Of a weight file: the height and width it reads, "112x96" or (112, 96); 112x112 unless given.
-        size: Of a module or callable: the height and width it reads.
-        mean: Of a module or callable: what is subtracted from each channel on the 0..1 scale.
-        std: Of a module or callable: what each channel is divided by after that; the defaults give -1..1.
-        fingerprint: Of a callable: a name for this very version of it, which galleries and thresholds are bound to.
-            That of files and modules is a hash of their content.
-        device: Where files run: "cpu", "cuda" or "auto". A module runs where it is.
-
-    Photographs are paths (`str` or `pathlib.Path`), PIL images, `uint8` arrays (H, W, 3) in RGB or (H, W) in gray, or
-    such tensors. Embeddings are those of a face and its mirror image, added, and not normalized.
+        model: Folder of a run; weight file (with `network`); or module or callable that maps images, float32
+            (N, 3, H, W), to embeddings (N, d) (with `size`).
+        detector: "yunet", the path of a YuNet file or of a folder with the MTCNN files, a callable that maps an image
+            to detections, or `KnownPoints`. Without a detector, photos must be aligned crops: either the model's input
+            size, or a square with its longer side, which is center-cropped.
+        network: For a weight file: registered network with its fields, such as "mobilefacenet:embedding=128".
+        input: For a weight file: input height and width, "112x96" or (112, 96); default 112x112.
+        size: For a module or callable: input height and width.
+        mean: For a module or callable: subtracted from each channel on the 0..1 scale.
+        std: For a module or callable: each channel is divided by it after that; the defaults map to -1..1.
+        fingerprint: For a callable: a name for this version of the model; galleries and thresholds are bound to it.
+            For files and modules it is a hash of their content.
+        device: For files: device of the model, "cpu", "cuda" or "auto". A module runs on the device it is on.
+        trust: For a run: import the model if it is your own code (`module:function`). Importing runs that code.
 
     Example:
         >>> recognizer = FaceRecognizer("runs/faces", detector="yunet")
@@ -79,9 +80,12 @@ class FaceRecognizer:
         std: Sequence[float] = FACES,
         fingerprint: str | None = None,
         device: str = "cpu",
+        trust: bool = False,
     ) -> None:
         normalization = Normalization(tuple(mean), tuple(std))
-        self._model: OpenModel = open_model(model, network, input, size, normalization, fingerprint, device)
+        self._model: OpenModel = open_model(
+            model, network, input, size, normalization, fingerprint, device, trust=trust
+        )
         self.detector_name: str | None = None
         if isinstance(detector, (str, Path)):
             self.detector_name = _absolute(detector)
@@ -92,22 +96,22 @@ class FaceRecognizer:
 
     @property
     def source(self) -> ModelSource | None:
-        """Where the model is; None for a module or callable."""
+        """Location of the model; None for a module or callable."""
         return self._model.source
 
     @property
     def fingerprint(self) -> str:
-        """What tells models apart; galleries and thresholds are bound to it."""
+        """Identifier of the model; galleries and thresholds are bound to it."""
         if self._model.fingerprint is None:
             raise ConfigError(
-                "a gallery or threshold remembers its model, and a callable cannot be told from another: pass "
-                "fingerprint='a name for this version of the model' to FaceRecognizer"
+                "a callable needs a fingerprint to be used with a gallery or threshold: pass fingerprint='a name for "
+                "this version of the model' to FaceRecognizer"
             )
         return self._model.fingerprint
 
     @property
     def detector_fingerprint(self) -> str | None:
-        """What tells detectors apart; None without one."""
+        """Identifier of the detector; None without one."""
         if self.detector is None:
             return None
         found = getattr(self.detector, "fingerprint", None)
@@ -115,19 +119,19 @@ class FaceRecognizer:
 
     @property
     def side(self) -> int:
-        """The side of the square that a face is aligned to."""
+        """Side in pixels of the square that faces are aligned to."""
         return max(self._model.shape[1:])
 
     @property
     def manner(self) -> str:
-        """What is done to a photograph, in words."""
+        """How photos are prepared, as a phrase that follows "each photo was"."""
         if self.detector_fingerprint is None:
-            return "taken as an aligned crop (no detector was given)"
+            return "used as an aligned crop (no detector given)"
         return f"aligned to {self.side}x{self.side} by {self.detector_fingerprint.partition(' ')[0]}"
 
     @property
     def decision(self) -> Decision | None:
-        """The threshold that is used: the one that was set, or else the one that is kept beside the model."""
+        """The threshold in use: the one that was set, otherwise the one stored next to the model."""
         if self._decision is not None or self.source is None:
             return self._decision
         return stored_decision(self.source, self.fingerprint)
@@ -135,41 +139,56 @@ class FaceRecognizer:
     @decision.setter
     def decision(self, decision: Decision | None) -> None:
         if decision is not None and decision.fingerprint != self.fingerprint:
-            raise ConfigError("the threshold was chosen for another model: choose one for this model with calibrate")
+            raise ConfigError(
+                "the threshold must have been chosen for this model, got one for another model: choose one with "
+                "calibrate"
+            )
         self._decision = decision
 
     def save_decision(self, decision: Decision) -> Path | None:
-        """Use a threshold from now on and keep it beside the model; the file, or None where the model has none."""
+        """Use a threshold and store it next to the model.
+
+        Args:
+            decision: The threshold, as `calibrate` chose it.
+
+        Returns:
+            The file that was written; None for a module or callable, which has no folder.
+
+        Example:
+            >>> recognizer.save_decision(decision)
+            PosixPath('runs/faces/threshold.json')
+        """
         self.decision = decision
         return None if self.source is None else save_decision(self.source, decision)
 
     def detect(self, photo: Photo) -> list[Face]:
-        """All faces of a photograph, the surest first.
+        """Detect all faces in a photo.
 
         Args:
             photo: A path, PIL image, array or tensor.
 
         Returns:
-            The faces, each with `box`, `score`, `landmarks`, `crop` and `embedding`; none if none was found.
+            The faces in descending order of the detector's confidence, each with `box`, `score`, `landmarks`, `crop`
+            and `embedding`; an empty list if there is none.
 
         Example:
             >>> [face.score for face in recognizer.detect(frame)]
             [0.94, 0.91]
         """
         if self.detector is None:
-            raise ConfigError("finding all faces of a photograph needs a detector, such as 'yunet'")
+            raise ConfigError("detect needs a detector, got None: create the recognizer with detector='yunet'")
         return self._finder.find(photo, describe_photo(photo))[0]
 
     def embed(self, photos: Photo | Sequence[Photo], done: Callable[[int], None] = lambda count: None) -> Tensor:
-        """The embeddings of photographs, of the main face of each, in batches.
+        """Embed the main face of each photo.
 
         Args:
-            photos: A photograph, or a list of them.
-            done: Called with 1 after each photograph.
+            photos: A photo, or a list of photos.
+            done: Called with 1 after each photo.
 
         Returns:
-            A tensor (d,) for one photograph, (N, d) for a list. A photograph that cannot be used is an error; one with
-            several faces a `FaceWarning` that says which was taken.
+            A tensor (d,) for one photo, (N, d) for a list. A photo that cannot be used raises `DataError`; one with
+            several faces emits a `FaceWarning` that says which face was used.
 
         Example:
             >>> recognizer.embed(["a.jpg", frame]).shape
@@ -185,15 +204,15 @@ class FaceRecognizer:
         return found.features[0] if one else found.features
 
     def verify(self, first: Photo, second: Photo, *, threshold: float | None = None) -> VerificationResult:
-        """Whether two photographs show one person.
+        """Decide whether two photos show the same person.
 
         Args:
-            first: A photograph.
-            second: Another.
-            threshold: The score from which they do; the calibrated one unless given.
+            first: A photo.
+            second: The photo to compare it with.
+            threshold: Score at or above which they are accepted as the same person; default: the calibrated one.
 
         Returns:
-            The score, the threshold and the decision; no decision where there is no threshold.
+            The score, the threshold and whether the pair was accepted; `same` is None without a threshold.
 
         Example:
             >>> recognizer.verify("a.jpg", "b.jpg", threshold=0.4).same
@@ -208,14 +227,15 @@ class FaceRecognizer:
         return VerificationResult(score, limit, None if limit is None else score >= limit, decision, faces, notes)
 
     def main_face(self, photo: Photo, name: str | None = None) -> Face:
-        """The face that a photograph is of, with a note where there are several.
+        """Return the main face of a photo, with a note if there are several.
 
         Args:
-            photo: A photograph.
-            name: How messages name it.
+            photo: A photo.
+            name: What messages call the photo; default: its path.
 
         Returns:
-            The face of the largest area minus twice the squared distance to the middle. No face is an error.
+            The face with the largest value of its area minus twice the squared distance of its center from the center
+            of the photo. A photo without a face raises `DataError`.
 
         Example:
             >>> recognizer.main_face("group.jpg").notes
@@ -224,7 +244,19 @@ class FaceRecognizer:
         return self._finder.main(photo, name or describe_photo(photo))
 
     def embed_usable(self, photos: Sequence[Photo], done: Callable[[int], None] = lambda count: None) -> Embedded:
-        """The embeddings of all photographs that can be used, and why others cannot."""
+        """Embed all usable photos.
+
+        Args:
+            photos: The photos.
+            done: Called with 1 after each photo.
+
+        Returns:
+            The embeddings and indices of the usable photos, and by index why each of the others is not usable.
+
+        Example:
+            >>> recognizer.embed_usable(["a.jpg", "broken.jpg"]).rows
+            (0,)
+        """
         features: dict[int, Tensor] = {}
         problems: dict[int, str] = {}
         notes: dict[int, tuple[str, ...]] = {}
@@ -253,7 +285,19 @@ class FaceRecognizer:
         return Embedded(found, rows, problems, notes)
 
     def embed_crops(self, crops: Sequence[Bytes]) -> Tensor:
-        """The embeddings (N, d) of aligned crops; without a detector those of both sizes may meet."""
+        """Embed aligned crops.
+
+        Args:
+            crops: Crops, `uint8` (H, W, C).
+
+        Returns:
+            The embeddings (N, d).
+
+        Example:
+            >>> recognizer.embed_crops([face.crop for face in faces]).shape
+            torch.Size([2, 512])
+        """
+        # Without a detector, crops of both permitted sizes may be in one batch.
         found: dict[int, Tensor] = {}
         for shape in {crop.shape for crop in crops}:
             rows = [row for row, crop in enumerate(crops) if crop.shape == shape]
@@ -261,17 +305,29 @@ class FaceRecognizer:
         return torch.stack([found[row] for row in range(len(crops))])
 
     def embed_images(self, images: Tensor, done: Callable[[int], None]) -> Tensor:
-        """The embeddings of a data set's `uint8` images (N, C, H, W), as they are."""
+        """Embed the images of a data set without detection.
+
+        Args:
+            images: Aligned images, `uint8` (N, C, H, W).
+            done: Called with the number of images after each batch.
+
+        Returns:
+            The embeddings (N, d).
+
+        Example:
+            >>> recognizer.embed_images(data.test.inputs, lambda count: None).shape
+            torch.Size([400, 512])
+        """
         return self._model.embed(images, done)
 
 
 def warn(notes: Any) -> None:
-    """A warning for each note, at the line that called fedra."""
+    """Emit a `FaceWarning` per note, attributed to the line that called fedra."""
     for note in notes:
         warnings.warn(note, FaceWarning, stacklevel=3)
 
 
 def _absolute(detector: Path | str) -> str:
-    """A detector as a gallery keeps it, to be found from any folder."""
+    """Return an existing path as absolute, so a gallery can be used from any folder; names stay as they are."""
     path = Path(detector).expanduser()
     return str(path.resolve()) if path.exists() else str(detector)

@@ -1,4 +1,4 @@
-"""From scores to decisions: thresholds for a false accept rate, kept beside the model they are for."""
+"""Thresholds for a false accept rate, stored next to the model they belong to."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from fedra.storage.claims import claim
 from fedra.writing import write_atomically
 
 Interval = tuple[float, float]
-"""Lower and upper end of a 95 % interval."""
+"""Lower and upper bound of a 95 % confidence interval."""
 
 
 @dataclass(frozen=True)
 class ErrorRate:
-    """A probability that was estimated from data.
+    """An estimated probability.
 
-    Attributes:
+    Args:
         value: The estimate.
-        low: Lower end of its 95 % interval over people, None if there were too few to tell.
-        high: Upper end.
+        low: Lower bound of the 95 % interval over people; None if too few errors were observed.
+        high: Upper bound of the interval.
+
+    Example:
+        >>> print(fedra.faces.ErrorRate(0.008, 0.003, 0.02))
+        about 0.8 % (95 % interval 0.3 to 2 %)
     """
 
     value: float
@@ -35,20 +39,24 @@ class ErrorRate:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"about {100 * self.value:.3g} % (too few errors were seen for an interval)"
+            return f"about {100 * self.value:.3g} % (too few errors for an interval)"
         return f"about {100 * self.value:.3g} % (95 % interval {100 * self.low:.3g} to {100 * self.high:.3g} %)"
 
 
 class TemplateThreshold(BaseModel):
-    """The threshold for templates of so many photographs, measured as single photographs of others against them.
+    """The threshold for templates of a given number of photos, measured with single photos of other people.
 
     Attributes:
-        photos: Photographs of a template.
+        photos: Number of photos in a template.
         value: The threshold.
-        attained: The share of the `impostors` comparisons that reach it.
-        impostors: Comparisons of a photograph with another person's template.
-        people: People who had enough photographs for a template.
-        interval: 95 % interval of `attained`, by a bootstrap over people; None if too few errors were seen.
+        attained: Share of the `impostors` comparisons that reach the threshold.
+        impostors: Number of comparisons of a photo with another person's template.
+        people: Number of people with enough photos for a template.
+        interval: 95 % interval of `attained`, from a bootstrap over people; None if too few errors were observed.
+
+    Example:
+        >>> calibrate(recognizer, "others").decision.at(photos=3).value
+        0.47
     """
 
     photos: int
@@ -60,21 +68,22 @@ class TemplateThreshold(BaseModel):
 
 
 class Decision(BaseModel):
-    """A threshold and where it comes from: photographs are one person's from the score `value` on.
+    """A threshold and the measurement behind it: two photos with a score of at least `value` are accepted.
 
     Attributes:
-        fingerprint: The model it is for.
-        value: The threshold for two photographs.
-        far: The false accept rate that was asked for.
-        attained: The share of the `impostors` pairs of the data that reach the value.
-        impostors: Pairs of photographs of different people.
-        genuine: Pairs of photographs of one person.
-        tar: The share of the genuine pairs that reach the value, where there are any.
-        data: What it was measured on.
-        people: How many people that shows.
-        interval: 95 % interval of `attained`, by a bootstrap over people; None if too few errors were seen.
-        templates: Thresholds for templates of several photographs, which score higher with other people too.
-        warning: A sentence if the rate could not be measured.
+        version: Version of the file format.
+        fingerprint: Fingerprint of the model it belongs to.
+        value: The threshold for two photos.
+        far: The requested false accept rate.
+        attained: Share of the `impostors` pairs that reach the threshold.
+        impostors: Number of pairs of photos of different people.
+        genuine: Number of pairs of photos of the same person.
+        tar: True accept rate: share of the genuine pairs that reach the threshold; None without genuine pairs.
+        data: Name of the data it was measured on.
+        people: Number of people in the data.
+        interval: 95 % interval of `attained`, from a bootstrap over people; None if too few errors were observed.
+        templates: Thresholds for templates of several photos, which have a higher similarity to other people too.
+        warning: Why the rate could not be measured; None if it could.
 
     Example:
         >>> calibrate(recognizer, "others", far=1e-3).decision.accepts(0.45)
@@ -96,11 +105,34 @@ class Decision(BaseModel):
     warning: str | None = None
 
     def accepts(self, score: float, photos: int = 1) -> bool:
-        """Whether a score is one person's, against a template of so many photographs."""
+        """Decide whether a score is accepted.
+
+        Args:
+            score: Similarity of a photo and a template.
+            photos: Number of photos in the template.
+
+        Returns:
+            Whether the score reaches the threshold for such templates.
+
+        Example:
+            >>> decision.accepts(0.45, photos=3)
+            False
+        """
         return score >= self.at(photos).value
 
     def at(self, photos: int) -> TemplateThreshold:
-        """The threshold for templates of so many photographs: the next larger number measured, else the largest."""
+        """Return the threshold for templates of a given number of photos.
+
+        Args:
+            photos: Number of photos in the template.
+
+        Returns:
+            The threshold of the smallest measured template size that is at least `photos`, otherwise of the largest.
+
+        Example:
+            >>> decision.at(4).photos
+            5
+        """
         single = TemplateThreshold(
             photos=1,
             value=self.value,
@@ -109,36 +141,47 @@ class Decision(BaseModel):
             people=self.people,
             interval=self.interval,
         )
-        measured = (single, *sorted(self.templates, key=lambda one: one.photos))
-        return next((one for one in measured if one.photos >= photos), measured[-1])
+        measured = (single, *sorted(self.templates, key=lambda entry: entry.photos))
+        return next((entry for entry in measured if entry.photos >= photos), measured[-1])
 
     def gallery_rate(self, photos: Iterable[int]) -> ErrorRate | None:
-        """About how likely a gallery of people with so many photographs each accepts somebody who is not enrolled.
+        """Estimate the probability that a gallery accepts a person who is not enrolled.
 
-        1 - prod (1 - rate of each person): an estimate and no bound, for the rates are measured on other people.
-        None where too few errors were seen to measure them.
+        Args:
+            photos: Number of photos of each enrolled person.
+
+        Returns:
+            1 - prod (1 - rate of each person). This is an estimate, not a bound: the rates were measured on other
+            people. None if too few errors were observed to measure a rate.
+
+        Example:
+            >>> print(decision.gallery_rate([1] * 8))
+            about 0.8 % (95 % interval 0.3 to 2 %)
         """
         used = [self.at(count) for count in photos]
-        if not used or self.warning or any(one.attained == 0 for one in used):
+        if not used or self.warning or any(entry.attained == 0 for entry in used):
             return None
-        value = _any_of(one.attained for one in used)
-        ends = [one.interval for one in used if one.interval is not None]
-        if len(ends) < len(used):
+        value = _probability_of_any(entry.attained for entry in used)
+        bounds = [entry.interval for entry in used if entry.interval is not None]
+        if len(bounds) < len(used):
             return ErrorRate(value)
-        return ErrorRate(value, _any_of(end[0] for end in ends), _any_of(end[1] for end in ends))
+        return ErrorRate(
+            value, _probability_of_any(low for low, _ in bounds), _probability_of_any(high for _, high in bounds)
+        )
 
 
-def _any_of(rates: Iterable[float]) -> float:
+def _probability_of_any(rates: Iterable[float]) -> float:
+    """Return 1 - prod (1 - rate), accurate for tiny rates."""
     return -math.expm1(math.fsum(math.log1p(-min(rate, 1 - 1e-12)) for rate in rates))
 
 
 def decision_path(source: ModelSource) -> Path:
-    """The file beside the model: RUN/threshold.json, or FILE.threshold.json."""
+    """Return the file next to the model: RUN/threshold.json, or FILE.threshold.json."""
     return source.file.with_name("threshold.json" if source.network is None else f"{source.file.name}.threshold.json")
 
 
 def save_decision(source: ModelSource, decision: Decision) -> Path:
-    """Keep a threshold beside its model."""
+    """Store a threshold next to its model."""
     path = decision_path(source)
     claim(path.parent, path.name)
     write_atomically(path, (decision.model_dump_json(indent=2) + "\n").encode(), private=True)
@@ -146,7 +189,7 @@ def save_decision(source: ModelSource, decision: Decision) -> Path:
 
 
 def stored_decision(source: ModelSource, fingerprint: str) -> Decision | None:
-    """The threshold beside the model; None if there is none, or if it is for the model as it was before."""
+    """Return the threshold next to the model; None if there is none, or if the model has changed since."""
     path = decision_path(source)
     try:
         content = path.read_bytes()
@@ -156,5 +199,5 @@ def stored_decision(source: ModelSource, fingerprint: str) -> Decision | None:
         found = Decision.model_validate_json(content)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise DataError(f"the threshold in '{path}' is damaged ({reason}): calibrate the model again") from None
+        raise DataError(f"the threshold file '{path}' is damaged ({reason}): calibrate the model again") from None
     return found if found.fingerprint == fingerprint else None

@@ -1,4 +1,4 @@
-"""A painter of people who do not exist, for trials, tests and teaching."""
+"""Synthetic identities: rendered faces for experiments, tests and teaching."""
 
 from fedra.faces.synthetic.people import SyntheticFaces
 from fedra.faces.synthetic.photos_of_people import PhotographSettings, photographs, write_photographs

@@ -1,8 +1,8 @@
-"""Where things of a made-up face are: on the head, in view when the head turns, and in the pixels of an image.
+"""Geometry of a synthetic face: coordinates on the head, in view, and in pixels.
 
-A pixel is brought into the head's own plane by undoing the similarity that placed the face, then the turn of the
-head, which is taken for an ellipsoid: (X, Y) in view and depth Z = D sqrt(1 - X^2 / a^2 - Y^2 / b^2) give
-x = X cos(yaw) - Z sin(yaw). Features are painted as a frontal face has them, and so wrap around the head.
+A pixel is mapped to the frontal face by inverting the similarity transform that placed the face and then the rotation
+of the head, which is modeled as an ellipsoid: (X, Y) in view and depth Z = D sqrt(1 - X^2 / a^2 - Y^2 / b^2) give
+x = X cos(yaw) - Z sin(yaw). Features are drawn in frontal coordinates, so they wrap around the head.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from torch import Tensor
 from fedra.faces.synthetic.traits import TraitDraws
 
 DEPTH = 0.8
-"""How deep a head is, in its units."""
+"""Depth of a head, in face units."""
 CROWN = 1.08
-"""How far the top of a head is above its middle."""
+"""Height of the top of a head above its center."""
 NOSE_RISE = 0.14
-"""How far the tip of the nose stands out of the face."""
+"""How far the tip of the nose protrudes."""
 
 
 @dataclass(frozen=True)
 class HeadView:
-    """Where the pixels of n images lie: `x`, `y` in units of the face with the head upright, (n, H, W)."""
+    """Coordinates of the pixels of n images: `x`, `y` in face units with the head upright, (n, H, W)."""
 
     x: Tensor
     y: Tensor
     pixel: Tensor
-    """The side of a pixel in these units, (n, 1, 1): the softness of an edge."""
+    """Side of a pixel in face units, (n, 1, 1): the width of a soft edge."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A similarity from the face's units to pixels: p = center + scale R(angle) u, each (n, 1, 1)."""
+    """A similarity transform from face units to pixels: p = center + scale R(angle) u, each (n, 1, 1)."""
 
     center_x: Tensor
     center_y: Tensor
@@ -42,14 +42,14 @@ class Placement:
     angle: Tensor
 
     def view(self, height: int, width: int) -> HeadView:
-        """Every pixel's place in the face's units."""
+        """Return the coordinates of all pixels in face units."""
         rows, columns = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
         across, down = (columns - self.center_x) / self.scale, (rows - self.center_y) / self.scale
         cosine, sine = self.angle.cos(), self.angle.sin()
         return HeadView(cosine * across + sine * down, cosine * down - sine * across, 1 / self.scale)
 
     def to_pixels(self, x: Tensor, y: Tensor) -> Tensor:
-        """Places (n, k) in the face's units as points (n, k, 2), x first; the first pixel's center is (0, 0)."""
+        """Convert coordinates (n, k) in face units to points (n, k, 2), x first; the first pixel's center is (0, 0)."""
         cosine, sine, scale = (value.squeeze(-1) for value in (self.angle.cos(), self.angle.sin(), self.scale))
         across = self.center_x.squeeze(-1) + scale * (cosine * x - sine * y)
         down = self.center_y.squeeze(-1) + scale * (sine * x + cosine * y)
@@ -57,15 +57,15 @@ class Placement:
 
 
 def aligned(shot: TraitDraws, size: int) -> Placement:
-    """The face fills a square image, but for the shot's imperfect alignment."""
+    """Return the placement of a face that fills a square image, except for the shot's imperfect alignment."""
     unit = size / 2
     return Placement(unit + unit * shot.shift_x, unit + unit * shot.shift_y, unit * (1 + shot.zoom), shot.roll)
 
 
 def landmarks(person: TraitDraws, shot: TraitDraws, placement: Placement) -> Tensor:
-    """Five points (n, 5, 2) in pixels, x first: the eyes, the tip of the nose, the corners of the mouth.
+    """Return five points (n, 5, 2) in pixels, x first: eyes, tip of the nose, corners of the mouth.
 
-    Those at the image's left come first. A point is found where its place on the frontal face maps back to itself.
+    Points on the left of the image come first. `frontal` is inverted by fixed-point iteration.
     """
     corner_x, corner_y = mouth_half(person, shot), person.mouth_y + mouth_bend(shot)
     wanted_x = torch.cat([-person.eye_x, person.eye_x, nose_x(shot), -corner_x, corner_x], 1)
@@ -78,7 +78,7 @@ def landmarks(person: TraitDraws, shot: TraitDraws, placement: Placement) -> Ten
 
 
 def frontal(person: TraitDraws, shot: TraitDraws, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Where a place in view lies on the face seen from the front; the face's middle stays at the image's."""
+    """Map coordinates in view to the frontal face; the center of the face stays at the center of the image."""
     z = DEPTH * bulge(person, x, y)
     yaw, pitch = shot.yaw, shot.pitch
     across = x * yaw.cos() - (z - 0.75 * DEPTH) * yaw.sin()
@@ -87,20 +87,20 @@ def frontal(person: TraitDraws, shot: TraitDraws, x: Tensor, y: Tensor) -> tuple
 
 
 def bulge(person: TraitDraws, x: Tensor, y: Tensor) -> Tensor:
-    """sqrt(1 - X^2 / a^2 - Y^2 / b^2), nothing outside of the head."""
+    """Return sqrt(1 - X^2 / a^2 - Y^2 / b^2), almost zero outside the head."""
     return (1 - (x / (1.1 * person.head_width)).square() - (y / (1.1 * CROWN)).square()).clamp(min=1e-4).sqrt()
 
 
 def nose_x(shot: TraitDraws) -> Tensor:
-    """The tip stands out, so that it moves against the face when the head turns."""
+    """Return the x coordinate of the tip of the nose, which protrudes and so shifts when the head turns."""
     return NOSE_RISE * shot.yaw.sin()
 
 
 def mouth_half(person: TraitDraws, shot: TraitDraws) -> Tensor:
-    """Half the width of the mouth."""
+    """Return half the width of the mouth."""
     return person.mouth_width * (1 + 0.12 * shot.smile)
 
 
 def mouth_bend(shot: TraitDraws) -> Tensor:
-    """How far the corners of the mouth are below its middle."""
+    """Return how far the corners of the mouth are below its center."""
     return -0.06 * shot.smile

@@ -1,4 +1,4 @@
-"""Made-up faces by their numbers: any image of any person, always the same one."""
+"""Synthetic faces by person and image number; the same numbers always give the same image."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from torch import Tensor
 
 from fedra.console import CountProgress
 from fedra.faces.synthetic.geometry import Placement, aligned, landmarks
-from fedra.faces.synthetic.renderer import paint
+from fedra.faces.synthetic.renderer import render_faces
 from fedra.faces.synthetic.traits import KNOBS, TraitDraws, circumstances, people, shot_draws
 
 BATCH = 64
-"""Images painted at once: large enough for speed, small enough for the processor's cache."""
+"""Images rendered at a time: large enough for speed, small enough for the processor's cache."""
 
 Place = Callable[[TraitDraws, Sequence[tuple[int, int]]], Placement]
 
 
 @dataclass(frozen=True)
 class SyntheticFaces:
-    """A world of people who do not exist. Image (identity, number) depends on these fields and on nothing else.
+    """Synthetic identities. Image (person, image) depends only on these fields.
 
-    Attributes:
+    Args:
         seed: Random seed; each seed gives different people.
         kind: "person", or "stranger" for people who differ from all of the first kind.
         size: Side of an aligned image in pixels.
-        knobs: How strongly "pose", "light", "expression", "occlusion", "background" and "noise" vary, 1 unless given.
+        knobs: Strength of the variation of "pose", "light", "expression", "occlusion", "background" and "noise";
+            default 1.
 
     Example:
         >>> SyntheticFaces(seed=1, size=64).images([(0, 0), (0, 1), (7, 3)]).shape  # (person, image)
@@ -40,27 +41,75 @@ class SyntheticFaces:
     knobs: Mapping[str, float] = field(default_factory=dict)
 
     def images(self, which: Sequence[tuple[int, int]]) -> Tensor:
-        """uint8 (N, 3, size, size) of (identity, number) pairs."""
+        """Render aligned images.
+
+        Args:
+            which: Pairs (person, image) of numbers.
+
+        Returns:
+            Images, uint8 (N, 3, size, size).
+
+        Example:
+            >>> SyntheticFaces().images([(0, 0)]).shape
+            torch.Size([1, 3, 64, 64])
+        """
         return self.images_and_points(which)[0]
 
     def images_and_points(self, which: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """The images, and five landmark points (N, 5, 2) of each in pixels, x first, the image's left first."""
-        return self.painted(which, (self.size, self.size), lambda shot, _: aligned(shot, self.size))
+        """Render aligned images with landmarks.
 
-    def painted(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
-        """Images of another shape (height, width), their faces where `place` puts them, and their points."""
+        Args:
+            which: Pairs (person, image) of numbers.
+
+        Returns:
+            Images, uint8 (N, 3, size, size), and five landmarks (N, 5, 2) in pixels, x first, left in the image first.
+
+        Example:
+            >>> SyntheticFaces().images_and_points([(0, 0)])[1].shape
+            torch.Size([1, 5, 2])
+        """
+        return self.render(which, (self.size, self.size), lambda shot, _: aligned(shot, self.size))
+
+    def render(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
+        """Render images of any shape with freely placed faces.
+
+        Args:
+            which: Pairs (person, image) of numbers.
+            pixels: Height and width of the images.
+            place: Returns the placement of the faces, given their circumstances and numbers.
+
+        Returns:
+            Images, uint8 (N, 3, height, width), and five landmarks (N, 5, 2).
+
+        Example:
+            >>> images, points = world.render([(0, 0)], (240, 320), place)
+        """
         images = torch.empty(len(which), 3, *pixels, dtype=torch.uint8)
         points = torch.empty(len(which), 5, 2)
-        with CountProgress("painting faces", len(which)) as bar:
+        with CountProgress("rendering faces", len(which)) as bar:
             for start in range(0, len(which), BATCH):
-                some = which[start : start + BATCH]
-                end = start + len(some)
-                images[start:end], points[start:end] = self.batch(some, pixels, place)
-                bar.advance(len(some))
+                batch = which[start : start + BATCH]
+                end = start + len(batch)
+                images[start:end], points[start:end] = self.render_batch(batch, pixels, place)
+                bar.advance(len(batch))
         return images, points
 
-    def batch(self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place) -> tuple[Tensor, Tensor]:
-        """The same for a few images, all at once."""
+    def render_batch(
+        self, which: Sequence[tuple[int, int]], pixels: tuple[int, int], place: Place
+    ) -> tuple[Tensor, Tensor]:
+        """Render one batch, as `render` does.
+
+        Args:
+            which: Pairs (person, image) of numbers.
+            pixels: Height and width of the images.
+            place: Returns the placement of the faces, given their circumstances and numbers.
+
+        Returns:
+            Images, uint8 (N, 3, height, width), and five landmarks (N, 5, 2).
+
+        Example:
+            >>> images, points = world.render_batch([(0, 0)], (240, 320), place)
+        """
         draws = [shot_draws(self.seed, self.kind, *one, pixels) for one in which]
         numbers, background, grain = (torch.stack(part) for part in zip(*draws, strict=True))
         knobs = {name: self.knobs.get(name, 1.0) for name in KNOBS}
@@ -68,4 +117,4 @@ class SyntheticFaces:
         shot = circumstances(numbers, knobs)
         placement = place(shot, which)
         busy = 0.5 + 0.8 * knobs["background"] * (background - 0.5)
-        return paint(person, shot, busy, grain, placement), landmarks(person, shot, placement)
+        return render_faces(person, shot, busy, grain, placement), landmarks(person, shot, placement)

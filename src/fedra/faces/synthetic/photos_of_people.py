@@ -1,4 +1,4 @@
-"""Made-up faces as photographs that nobody has aligned, in a folder for each person: to try the whole road."""
+"""Unaligned photos of synthetic people, in one folder per person, to try the complete face pipeline."""
 
 from __future__ import annotations
 
@@ -24,45 +24,56 @@ from fedra.runners.base import threads
 from fedra.writing import write_atomically
 
 BATCH = 8
-"""Photographs painted at once: each has as many pixels as dozens of aligned faces."""
+"""Photos rendered at a time: each has as many pixels as dozens of aligned faces."""
 
 
 @dataclass(frozen=True)
 class PhotographSettings:
-    """How large photographs are, and how faces lie in them: half a face's width as shares of the shorter side."""
+    """Size of photos, and size and rotation of the faces in them.
+
+    Args:
+        height: Height of a photo in pixels.
+        width: Width of a photo in pixels.
+        smallest: Minimum of half a face's width, as a share of the photo's shorter side.
+        largest: Maximum of half a face's width, as a share of the photo's shorter side.
+        turn: Maximum rotation of a face in the image plane, in radians.
+
+    Example:
+        >>> photos(SyntheticFaces(), [(0, 0)], PhotographSettings(height=480, width=640))[0].shape
+        torch.Size([1, 3, 480, 640])
+    """
 
     height: int = 240
     width: int = 320
     smallest: float = 0.16
     largest: float = 0.3
     turn: float = 0.4
-    """The largest turn of a face in the picture, in radians."""
 
 
 def photographs(
     world: SyntheticFaces, which: Sequence[tuple[int, int]], settings: PhotographSettings | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Photographs with one whole face each, somewhere in the picture.
+    """Render photos with one complete face each, at a random position.
 
     Args:
         world: The people.
         which: Pairs (person, image) of numbers.
-        settings: How large photographs are, and how faces lie in them.
+        settings: Size of photos, and size and rotation of the faces.
 
     Returns:
-        `uint8` images (N, 3, height, width), and five points of each face (N, 5, 2), x first.
+        Images, `uint8` (N, 3, height, width), and five landmarks of each face (N, 5, 2), x first.
 
     Example:
-        >>> images, points = photographs(SyntheticFaces(), [(0, 0), (1, 0)])
+        >>> images, points = photos(SyntheticFaces(), [(0, 0), (1, 0)])
     """
     settings = settings or PhotographSettings()
-    return world.painted(which, (settings.height, settings.width), partial(_placed, world, settings))
+    return world.render(which, (settings.height, settings.width), partial(_place_faces, world, settings))
 
 
-def _placed(
+def _place_faces(
     world: SyntheticFaces, settings: PhotographSettings, shot: TraitDraws, which: Sequence[tuple[int, int]]
 ) -> Placement:
-    """A place, a size and a turn for every face, so that all of it is in the picture."""
+    """Draw a position, size and rotation for each face, with all of the face inside the photo."""
     draws = torch.stack([torch.rand(4, generator=generator(world.seed, f"{world.kind} place", *one)) for one in which])
     size, turn, across, down = (column[:, None, None] for column in draws.unbind(dim=1))
     scale = min(settings.height, settings.width) * torch.lerp(
@@ -88,20 +99,20 @@ def write_photographs(
     clients: int = 0,
     settings: PhotographSettings | None = None,
 ) -> Path:
-    """Write photographs of synthetic people, folder/person_00000/0000.jpg and so on, and points.json.
+    """Write photos of synthetic people, folder/person_00000/0000.jpg and so on, and points.json.
 
     Args:
-        folder: A new folder; one that exists is refused, so real photographs are never mixed with synthetic ones.
+        folder: A new folder. An existing one raises `DataError`, so synthetic photos are never mixed with real ones.
         world: The people.
-        identities: How many people.
-        images: Photographs of each.
+        identities: Number of people.
+        images: Number of photos of each.
         first_identity: Number of the first person.
-        first_image: Number of the first photograph of each.
-        clients: Put the people into as many folders, client_000/person_00000/0000.jpg; 0 for none.
-        settings: How large photographs are, and how faces lie in them.
+        first_image: Number of the first photo of each person.
+        clients: Distribute the people over this many folders, client_000/person_00000/0000.jpg; 0 for none.
+        settings: Size of photos, and size and rotation of the faces.
 
     Returns:
-        The folder; its points.json has the five points of every photograph by its path, as `KnownPoints` reads them.
+        The folder. Its points.json has the five landmarks of each photo by path, in the format of `KnownPoints`.
 
     Example:
         >>> write_photographs("photos", SyntheticFaces(), identities=3, images=4)
@@ -110,36 +121,36 @@ def write_photographs(
     base = Path(folder)
     settings = settings or PhotographSettings()
     if base.exists():
-        raise DataError(f"'{base}' is there already: name a new folder for the photographs")
+        raise DataError(f"the folder for the photos must be new, but '{base}' exists: give another name")
     if clients > identities:
-        raise ConfigError(f"{identities} people cannot be dealt to {clients} clients: paint more people")
-    everybody = range(first_identity, first_identity + identities)
-    which = [(person, number) for person in everybody for number in range(first_image, first_image + images)]
-    pixels, place = (settings.height, settings.width), partial(_placed, world, settings)
+        raise ConfigError(f"clients must be at most {identities} (the number of people), got {clients}")
+    people = range(first_identity, first_identity + identities)
+    which = [(person, number) for person in people for number in range(first_image, first_image + images)]
+    pixels, place = (settings.height, settings.width), partial(_place_faces, world, settings)
 
-    def paint(some: Sequence[tuple[int, int]]) -> dict[str, list[list[float]]]:
+    def write_batch(batch: Sequence[tuple[int, int]]) -> dict[str, list[list[float]]]:
         points = {}
-        for one, picture, five in zip(some, *world.batch(some, pixels, place), strict=True):
-            client = f"client_{(one[0] - first_identity) * clients // identities:03d}/" if clients else ""
-            name = f"{client}person_{one[0]:05d}/{one[1]:04d}.jpg"
+        for (person, number), picture, landmarks in zip(batch, *world.render_batch(batch, pixels, place), strict=True):
+            client = f"client_{(person - first_identity) * clients // identities:03d}/" if clients else ""
+            name = f"{client}person_{person:05d}/{number:04d}.jpg"
             _write(base / name, picture)
-            points[name] = [[round(value, 2) for value in point] for point in five.tolist()]
+            points[name] = [[round(value, 2) for value in point] for point in landmarks.tolist()]
         return points
 
     points: dict[str, list[list[float]]] = {}
     batches = [which[start : start + BATCH] for start in range(0, len(which), BATCH)]
-    # A thread for each core and batch: torch's own threads wait for each other at every stroke, for ever on busy cores.
+    # One thread per core with a batch each: torch's own threads synchronize at every operation, slow on busy cores.
     with (
-        CountProgress("painting photographs", len(which)) as bar,
+        CountProgress("rendering photos", len(which)) as bar,
         threads(1),
-        ThreadPoolExecutor(os.cpu_count()) as painters,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
         try:
-            for some, found in zip(batches, painters.map(paint, batches), strict=True):
+            for batch, found in zip(batches, pool.map(write_batch, batches), strict=True):
                 points |= found
-                bar.advance(len(some))
+                bar.advance(len(batch))
         except BaseException:
-            painters.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the photographs that are left
+            pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the remaining photos
             raise
     write_atomically(base / "points.json", json.dumps(points, indent=1).encode())
     return base
@@ -151,4 +162,6 @@ def _write(path: Path, picture: Tensor) -> None:
     packed = io.BytesIO()
     Image.fromarray(picture.permute(1, 2, 0).numpy()).save(packed, "JPEG", quality=92)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, packed.getvalue(), lasting=False)  # thousands, and easily painted again
+    write_atomically(
+        path, packed.getvalue(), lasting=False
+    )  # not synced: thousands of files that are easily rendered again

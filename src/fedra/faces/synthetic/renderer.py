@@ -1,4 +1,4 @@
-"""A painter of made-up faces: whole batches, layer upon layer of soft-edged shapes on a turned head."""
+"""Renderer of synthetic faces: batches of layered soft-edged shapes on a rotated head."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from fedra.faces.synthetic.geometry import CROWN, HeadView, Placement, bulge, fr
 from fedra.faces.synthetic.traits import TraitDraws
 
 
-def paint(person: TraitDraws, shot: TraitDraws, background: Tensor, grain: Tensor, placement: Placement) -> Tensor:
-    """Images uint8 (n, 3, H, W) of people under circumstances; `background` is a coarse pattern, `grain` is noise."""
+def render_faces(
+    person: TraitDraws, shot: TraitDraws, background: Tensor, grain: Tensor, placement: Placement
+) -> Tensor:
+    """Render images, uint8 (n, 3, H, W), of people; `background` is a coarse pattern, `grain` is noise."""
     view = placement.view(*grain.shape[-2:])
     canvas = F.interpolate(background, grain.shape[-2:], mode="bilinear", align_corners=False)
     shade = _shade(person, shot, view)
-    canvas = _over(canvas, _behind(person, view), _hair_color(person, shot) * (0.6 + 0.4 * shade))
-    canvas = _over(canvas, _shoulders(view), _clothes_color(shot))
+    canvas = _blend(canvas, _back_hair(person, view), _hair_color(person, shot) * (0.6 + 0.4 * shade))
+    canvas = _blend(canvas, _shoulders(view), _clothes_color(shot))
     head = _head(person, view)
     face = _features(person, shot, view) * shade
     canvas = canvas * (1 - head[:, None]) + face * head[:, None]
-    canvas = _occluded(canvas, person, shot, view)
-    return _exposed(canvas, shot, grain)
+    canvas = _draw_occlusion(canvas, person, shot, view)
+    return _apply_camera(canvas, shot, grain)
 
 
 def _ellipse(
     view: HeadView, x: Tensor, y: Tensor, middle: tuple[Tensor, Tensor], radii: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Coverage (n, H, W) of an upright ellipse at the places (x, y), with an edge one pixel wide."""
+    """Return the coverage (n, H, W) of an axis-aligned ellipse at coordinates (x, y), with an edge one pixel wide."""
     away = torch.sqrt(((x - middle[0]) / radii[0]).square() + ((y - middle[1]) / radii[1]).square() + 1e-6)
     return (0.5 - (away - 1) * torch.minimum(*radii) / view.pixel).clamp(0, 1)
 
 
 def _below(view: HeadView, distance: Tensor) -> Tensor:
-    """Coverage of where a distance is negative, with the same soft edge."""
+    """Return the coverage where a distance is negative, with the same soft edge."""
     return (0.5 - distance / view.pixel).clamp(0, 1)
 
 
-def _over(canvas: Tensor, cover: Tensor, color: Tensor) -> Tensor:
-    """Paint `color` (n, 3, 1, 1) or (n, 3, H, W) where `cover` (n, H, W) says."""
+def _blend(canvas: Tensor, cover: Tensor, color: Tensor) -> Tensor:
+    """Blend `color` (n, 3, 1, 1) or (n, 3, H, W) over the canvas with coverage `cover` (n, H, W)."""
     return torch.lerp(canvas, color.expand_as(canvas), cover[:, None])
 
 
@@ -64,7 +66,7 @@ def _clothes_color(shot: TraitDraws) -> Tensor:
 
 
 def _shade(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
-    """Light falling on the ellipsoid from one side, (n, 1, H, W) about one."""
+    """Return the shading of the ellipsoid by light from one side, (n, 1, H, W), around 1."""
     z = bulge(person, view.x, view.y)
     length = torch.sqrt(shot.light_x.square() + shot.light_y.square() + 1)
     slant = (view.x / person.head_width * shot.light_x + view.y / CROWN * shot.light_y + z) / length
@@ -72,7 +74,7 @@ def _shade(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
 
 
 def _head(person: TraitDraws, view: HeadView) -> Tensor:
-    """An ellipse above the eyes' height, a squarer one toward the chin."""
+    """Return the coverage of the head: an ellipse above the eyes, a superellipse toward the chin."""
     wide = (view.x / person.head_width).abs() + 1e-4
     down = (view.y / torch.where(view.y > 0, person.chin_y, torch.full_like(view.y, CROWN))).abs() + 1e-4
     power = torch.where(view.y > 0, person.jaw, torch.full_like(view.y, 2.0))
@@ -80,11 +82,11 @@ def _head(person: TraitDraws, view: HeadView) -> Tensor:
     return _below(view, (away - 1) * person.head_width)
 
 
-def _behind(person: TraitDraws, view: HeadView) -> Tensor:
-    """The hair's outline behind the head, down to its length."""
+def _back_hair(person: TraitDraws, view: HeadView) -> Tensor:
+    """Return the coverage of the hair behind the head, down to its length."""
     radius = person.head_width + 0.12
-    nowhere = torch.zeros_like(radius)
-    ball = _ellipse(view, view.x, view.y.clamp(max=0), (nowhere, nowhere), (radius, nowhere + CROWN + 0.12))
+    zero = torch.zeros_like(radius)
+    ball = _ellipse(view, view.x, view.y.clamp(max=0), (zero, zero), (radius, zero + CROWN + 0.12))
     return ball * _below(view, view.y - person.hair_length)
 
 
@@ -95,7 +97,7 @@ def _shoulders(view: HeadView) -> Tensor:
 
 
 def _features(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
-    """The face as paint on the head, before light falls on it."""
+    """Return the colors of the face before shading."""
     x, y = frontal(person, shot, view.x, view.y)
     canvas = _skin_color(person) * torch.ones_like(x)[:, None]
     skin = _skin_color(person)
@@ -105,10 +107,10 @@ def _features(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
     canvas = _nose(canvas, person, shot, view, (x, y))
     canvas = _mouth(canvas, person, shot, view, (x, y))
     mole = person.mole_size.clamp(min=0) + 1e-4
-    canvas = _over(canvas, _ellipse(view, x, y, (person.mole_x, person.mole_y), (mole, mole)), skin * 0.45)
+    canvas = _blend(canvas, _ellipse(view, x, y, (person.mole_x, person.mole_y), (mole, mole)), skin * 0.45)
     for side in (-1.0, 1.0):
         canvas = _eye(canvas, person, shot, view, (side * x, y), side)
-    return _over(canvas, _fringe(person, view, x, y), _hair_color(person, shot))
+    return _blend(canvas, _fringe(person, view, x, y), _hair_color(person, shot))
 
 
 def _fringe(person: TraitDraws, view: HeadView, x: Tensor, y: Tensor) -> Tensor:
@@ -132,7 +134,7 @@ def _nose(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView, 
     for direction in (-1.0, 1.0):
         nostril = (tip + direction * 0.55 * person.nose_width, person.nose_y + 0.03)
         radii = (0.32 * person.nose_width, torch.full_like(tip, 0.022))
-        canvas = _over(canvas, 0.8 * _ellipse(view, x, y, nostril, radii), skin * 0.4)
+        canvas = _blend(canvas, 0.8 * _ellipse(view, x, y, nostril, radii), skin * 0.4)
     return canvas
 
 
@@ -144,37 +146,37 @@ def _mouth(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView,
     red = person.lip_red
     tone = person.skin_tone
     lips = _color(tone * (0.85 + 0.2 * red), tone * (0.6 - 0.25 * red), tone * (0.58 - 0.2 * red))
-    canvas = _over(canvas, _ellipse(view, x, bent, middle, (half, person.lip_thickness + opened)), lips)
+    canvas = _blend(canvas, _ellipse(view, x, bent, middle, (half, person.lip_thickness + opened)), lips)
     inner = _ellipse(view, x, bent, middle, (0.85 * half, 0.008 + opened))
-    return _over(canvas, inner, lips * 0.3)
+    return _blend(canvas, inner, lips * 0.3)
 
 
 def _eye(
     canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView, at: tuple[Tensor, Tensor], side: float
 ) -> Tensor:
-    """One eye and its brow; `at` has the face mirrored so that the eye is always at the positive side."""
+    """Draw one eye and its brow; `at` mirrors the face so the eye is always on the positive side."""
     x, y = at
     across, rise = x - person.eye_x, y - person.eye_y
     tilted = rise + person.eye_tilt * across
     height = person.eye_height * (1 - 0.8 * shot.blink.clamp(0, 1).square())
-    nowhere = torch.zeros_like(height)
-    white = _ellipse(view, across, tilted, (nowhere, nowhere), (person.eye_width, height))
-    lid = _ellipse(view, across, tilted, (nowhere, nowhere - 0.012), (person.eye_width + 0.015, height + 0.018))
-    canvas = _over(canvas, lid, _skin_color(person) * 0.35)
-    canvas = _over(canvas, white, torch.full((1, 3, 1, 1), 0.92))
+    zero = torch.zeros_like(height)
+    white = _ellipse(view, across, tilted, (zero, zero), (person.eye_width, height))
+    lid = _ellipse(view, across, tilted, (zero, zero - 0.012), (person.eye_width + 0.015, height + 0.018))
+    canvas = _blend(canvas, lid, _skin_color(person) * 0.35)
+    canvas = _blend(canvas, white, torch.full((1, 3, 1, 1), 0.92))
     gaze = side * shot.gaze * person.eye_width
-    iris = _ellipse(view, across, rise, (gaze, nowhere), (person.iris_size, person.iris_size))
+    iris = _ellipse(view, across, rise, (gaze, zero), (person.iris_size, person.iris_size))
     tone, blue = person.iris_tone, person.iris_blue
-    canvas = _over(canvas, iris * white, _color(tone * (1 - 0.7 * blue), tone * 0.75, tone * (0.3 + 0.9 * blue)))
-    pupil = _ellipse(view, across, rise, (gaze, nowhere), (0.45 * person.iris_size, 0.45 * person.iris_size))
-    canvas = _over(canvas, pupil * white, torch.zeros(1, 3, 1, 1))
+    canvas = _blend(canvas, iris * white, _color(tone * (1 - 0.7 * blue), tone * 0.75, tone * (0.3 + 0.9 * blue)))
+    pupil = _ellipse(view, across, rise, (gaze, zero), (0.45 * person.iris_size, 0.45 * person.iris_size))
+    canvas = _blend(canvas, pupil * white, torch.zeros(1, 3, 1, 1))
     lifted = rise + person.brow_gap + shot.brow_raise + person.brow_tilt * across + 1.5 * across.square()
-    brow = _ellipse(view, across, lifted, (nowhere, nowhere), (person.brow_width, person.brow_thickness))
-    return _over(canvas, brow, _hair_color(person, shot) * 0.7)
+    brow = _ellipse(view, across, lifted, (zero, zero), (person.brow_width, person.brow_thickness))
+    return _blend(canvas, brow, _hair_color(person, shot) * 0.7)
 
 
-def _occluded(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
-    """Glasses on about one face in four, and a hand, a cup or a scarf before about one in three."""
+def _draw_occlusion(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
+    """Draw glasses on about one face in four, and an object in front of about one in three."""
     x, y = frontal(person, shot, view.x, view.y)
     worn = (shot.glasses > 0.5).float()
     radius = person.eye_width + 0.09
@@ -182,22 +184,22 @@ def _occluded(canvas: Tensor, person: TraitDraws, shot: TraitDraws, view: HeadVi
         middle = (side * person.eye_x, person.eye_y + 0.02)
         rim = _ellipse(view, x, y, middle, (radius, radius * 0.8))
         lens = _ellipse(view, x, y, middle, (radius - 0.035, radius * 0.8 - 0.035))
-        canvas = _over(canvas, worn * (rim - lens * (1 - 0.35 * (shot.cover_tone > 0.6))), torch.zeros(1, 3, 1, 1))
+        canvas = _blend(canvas, worn * (rim - lens * (1 - 0.35 * (shot.cover_tone > 0.6))), torch.zeros(1, 3, 1, 1))
     held = (shot.cover > 0.3).float()
     covered = _ellipse(view, view.x, view.y, (shot.cover_x, shot.cover_y), (shot.cover_size, 0.7 * shot.cover_size))
     tone = shot.cover_tone.clamp(0, 1)
-    return _over(canvas, held * covered, _color(tone, 1 - tone, 0.4 + 0.3 * tone))
+    return _blend(canvas, held * covered, _color(tone, 1 - tone, 0.4 + 0.3 * tone))
 
 
-def _exposed(canvas: Tensor, shot: TraitDraws, grain: Tensor) -> Tensor:
-    """What the camera makes of it: exposure, a color cast, blur, grain and bytes."""
+def _apply_camera(canvas: Tensor, shot: TraitDraws, grain: Tensor) -> Tensor:
+    """Apply the camera: exposure, color cast, blur, grain and conversion to bytes."""
     cast = _color(shot.exposure + shot.warmth, shot.exposure + shot.tint, shot.exposure - shot.warmth).exp()
-    blurred = _blurred(canvas * cast, (shot.blur.clamp(min=0) * grain.shape[-1] / 64).flatten())
+    blurred = _blur(canvas * cast, (shot.blur.clamp(min=0) * grain.shape[-1] / 64).flatten())
     return ((blurred + shot.grain.clamp(min=0)[:, None] * grain) * 255).round().clamp(0, 255).to(torch.uint8)
 
 
-def _blurred(images: Tensor, sigmas: Tensor) -> Tensor:
-    """Each image under a Gaussian of its own width, rows and columns in turn."""
+def _blur(images: Tensor, sigmas: Tensor) -> Tensor:
+    """Blur each image with its own Gaussian, rows first, then columns."""
     reach = max(1, math.ceil(2 * float(sigmas.max())))
     offsets = torch.arange(-reach, reach + 1)
     kernels = torch.exp(-0.5 * (offsets / sigmas.clamp(min=0.05)[:, None]).square())

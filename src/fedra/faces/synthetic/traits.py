@@ -1,8 +1,8 @@
-"""What makes a made-up face: traits that stay with a person, and circumstances that change from shot to shot.
+"""Parameters of a synthetic face: traits that are fixed for a person, and circumstances that vary between shots.
 
-Every number is mean + spread * u with u uniform in [-1, 1]. Lengths are in units of half an aligned image, so that the
-eyes of a mean face lie where the common 112 x 112 template has them. New rows go to the end of a table, so that
-earlier draws stay what they were.
+Each value is mean + spread * u with u uniform in [-1, 1]. Lengths are in units of half an aligned image, so the eyes of
+the mean face are where the common 112 x 112 template has them. Append new rows at the end of a table, because the order
+determines the random draws.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedra.errors import ConfigError, nearest
 
 V = TypeVar("V")
 Knobs = Mapping[str, float]
-"""How strongly each kind of circumstance varies; 1 is the usual strength."""
+"""Strength of the variation of each kind of circumstance; 1 is the default."""
 
 KNOBS = ("pose", "light", "expression", "occlusion", "background", "noise")
 
@@ -91,27 +91,27 @@ CIRCUMSTANCES: dict[str, tuple[float, float, str]] = {
     "grain": (0.0, 0.05, "noise"),
 }
 COARSE = 6
-"""Cells a side of the background's pattern."""
+"""Cells per side of the background pattern."""
 
 
 def read_strengths(words: Iterable[str]) -> dict[str, float]:
-    """How strongly circumstances vary, from words such as "light=0.5"."""
+    """Parse strengths of variation such as "light=0.5"."""
     found = {}
     for word in words:
         name, _, text = word.partition("=")
         if name not in KNOBS:
-            raise ConfigError(f"a strength must be of one of {', '.join(KNOBS)}, got '{word}': {nearest(name, KNOBS)}")
+            raise ConfigError(f"strength must name one of {', '.join(KNOBS)}, got '{word}': {nearest(name, KNOBS)}")
         try:
             found[name] = float(text)
         except ValueError:
             found[name] = math.nan
         if not 0 <= found[name] < math.inf:
-            raise ConfigError(f"the strength of {name} must be a number from 0 on, got '{text}': write {name}=0.5")
+            raise ConfigError(f"the strength of {name} must be a number of at least 0, got '{text}': write {name}=0.5")
     return found
 
 
 class TraitDraws:
-    """Named numbers of n faces, each as (n, 1, 1) so that it meets a plane of pixels."""
+    """Named values of n faces, each (n, 1, 1) to broadcast over pixels."""
 
     def __init__(self, values: Mapping[str, Tensor]) -> None:
         self._values = dict(values)
@@ -121,27 +121,27 @@ class TraitDraws:
 
 
 def people(seed: int, kind: str, identities: Sequence[int]) -> TraitDraws:
-    """The traits of people by their numbers; each distinct person is drawn once."""
+    """Draw the traits of people by their numbers; repeated people are drawn once."""
     numbers = torch.tensor(identities)
     distinct, rows = torch.unique(numbers, return_inverse=True)
     draws = torch.stack([_signed(generator(seed, kind, int(person)), len(TRAITS)) for person in distinct])[rows]
     return TraitDraws(
-        {name: (mean + spread * draws[:, place])[:, None, None] for place, (name, (mean, spread)) in _numbered(TRAITS)}
+        {name: (mean + spread * draws[:, column])[:, None, None] for column, (name, (mean, spread)) in _rows(TRAITS)}
     )
 
 
 def circumstances(draws: Tensor, knobs: Knobs) -> TraitDraws:
-    """What changes from shot to shot, from draws (n, number of circumstances) in [-1, 1]."""
+    """Compute the circumstances of shots from draws (n, number of circumstances) in [-1, 1]."""
     return TraitDraws(
         {
-            name: (mean + spread * knobs[knob] * draws[:, place])[:, None, None]
-            for place, (name, (mean, spread, knob)) in _numbered(CIRCUMSTANCES)
+            name: (mean + spread * knobs[knob] * draws[:, column])[:, None, None]
+            for column, (name, (mean, spread, knob)) in _rows(CIRCUMSTANCES)
         }
     )
 
 
 def shot_draws(seed: int, kind: str, identity: int, image: int, pixels: tuple[int, int]) -> tuple[Tensor, ...]:
-    """The draws of one image: its circumstances, its background (3, cells, cells) and its grain (3, H, W)."""
+    """Draw the random values of one image: circumstances, background (3, cells, cells) and grain (3, H, W)."""
     draw = generator(seed, f"{kind} shot", identity, image)
     background = torch.rand(3, COARSE, COARSE, generator=draw)
     return _signed(draw, len(CIRCUMSTANCES)), background, torch.randn(3, *pixels, generator=draw)
@@ -151,5 +151,5 @@ def _signed(draw: torch.Generator, count: int) -> Tensor:
     return torch.rand(count, generator=draw) * 2 - 1
 
 
-def _numbered(table: Mapping[str, V]) -> enumerate[tuple[str, V]]:
+def _rows(table: Mapping[str, V]) -> enumerate[tuple[str, V]]:
     return enumerate(table.items())
