@@ -166,7 +166,7 @@ def _job(clients: int, people: int) -> Any:
     from fedra.core.model import Model
     from fedra.data import Transform, load
     from fedra.data.clients import PooledClients
-    from fedra.experiment.build import with_owners
+    from fedra.experiment.build import add_class_owners
     from fedra.models import build
 
     faces = load("synthetic-faces", identities=people, images=IMAGES, size=32, test_identities=2)
@@ -179,7 +179,7 @@ def _job(clients: int, people: int) -> Any:
     )
     model = Model(build("mlp", (3, 32, 32), len(faces.classes), seed=0, hidden=(8,)))
     local = LocalTraining(epochs=2, batch=IMAGES, lr=0.05)
-    return with_owners(
+    return add_class_owners(
         Job(algorithm=fedfs(), model=model, clients=owners, local=local, classes=len(faces.classes), seed=0), owners
     )
 

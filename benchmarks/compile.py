@@ -18,13 +18,13 @@ from measure import Row, in_turns, main, parser
 
 from fedra.algorithms import fedavg
 from fedra.core.batches import Examples
-from fedra.core.compiling import refuse_without_compiler
+from fedra.core.compiling import check_compiler
 from fedra.core.job import Job, run_client
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.core.precision import PrecisionName, build_precision
 from fedra.core.tree import Params
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.models import build
 
 CLIENTS, CLASSES = 2, 10
@@ -37,7 +37,7 @@ def measure(quick: bool) -> list[Row]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as empty:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = empty
-        refuse_without_compiler(CPU)
+        check_compiler(CPU)
         return [row for name in (["mlp"] if quick else JOBS) for row in _rows(name, quick)]
 
 
@@ -73,7 +73,7 @@ def _job(name: str, quick: bool, precision: PrecisionName = "float32", compiled:
     return Job(
         algorithm=fedavg(),
         model=model,
-        clients=OwnClients(own),
+        clients=SeparateClients(own),
         local=LocalTraining(epochs=1, batch=batch, lr=0.01),
         classes=CLASSES,
         seed=0,

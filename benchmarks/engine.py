@@ -19,7 +19,7 @@ from measure import Row, Timings, in_turns, main, parser
 from fedra.core.batches import Examples
 from fedra.core.job import Job
 from fedra.core.model import Weights
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.experiment.evaluators.evaluator import RoundTest, classification
 from fedra.runners import Runner
 from fedra.runners.processes import default_start_method
@@ -51,7 +51,7 @@ def measure(quick: bool) -> list[Row]:
 def _tests(work: Work, quick: bool, repeats: int) -> Row:
     """Rounds with a test each, which goes on beside the next round or is waited for."""
     sizes = (3, 6, 9) if quick else (200, 400, 600, 800, 1000)
-    own = OwnClients([_images(size, seed) for seed, size in enumerate(sizes)])
+    own = SeparateClients([_images(size, seed) for seed, size in enumerate(sizes)])
     job = replace(cnn_job(work, clients=own), test=_images(100 if quick else 10_000, seed=99))
     beside = Federation(job, "processes", workers=WORKERS)
     between = Federation(job, "processes", evaluator=_waited, workers=WORKERS)

@@ -11,8 +11,8 @@ from fedra.core.batches import Examples
 from fedra.core.job import Clients, Job
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
-from fedra.data.clients import OwnClients
-from fedra.experiment.build import with_owners
+from fedra.data.clients import SeparateClients
+from fedra.experiment.build import add_class_owners
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.evaluators.evaluator import Evaluator, classification
 from fedra.experiment.plan import Plan
@@ -28,10 +28,10 @@ ENDLESS = 1_000_000
 def cnn_job(work: Work, algorithm: Algorithm | None = None, epochs: int = 1, clients: Clients | None = None) -> Job:
     """The CNN on the work's random images (or on `clients`), without a test set."""
     model = Model(build("fedavg-cnn", (1, 28, 28), CLASSES, seed=0))
-    own = clients if clients is not None else OwnClients([Examples(*pair) for pair in work.data()])
+    own = clients if clients is not None else SeparateClients([Examples(*pair) for pair in work.data()])
     local = LocalTraining(epochs=epochs, batch=work.batch, lr=work.lr)
     job = Job(algorithm=algorithm or fedavg(), model=model, clients=own, local=local, classes=CLASSES, seed=0)
-    return with_owners(job, own) if isinstance(own, OwnClients) else job
+    return add_class_owners(job, own) if isinstance(own, SeparateClients) else job
 
 
 class Federation:

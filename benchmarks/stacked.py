@@ -21,7 +21,7 @@ from fedra.core.batches import Examples
 from fedra.core.job import Job
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.models import build
 
 CLIENTS, EXAMPLES, BATCH, LR = SMALL.clients, SMALL.images, SMALL.batch, SMALL.lr
@@ -57,7 +57,7 @@ def _loss(weights: tuple[Tensor, ...], inputs: Tensor, targets: Tensor) -> Tenso
 def job_of(inputs: Tensor, targets: Tensor, lr: float = LR) -> Job:
     """One client for each row."""
     model = Model(build("mlp", (WIDTH,), CLASSES, seed=0, hidden=(WIDTH,)))
-    clients = OwnClients([Examples(*pair) for pair in zip(inputs, targets, strict=True)])
+    clients = SeparateClients([Examples(*pair) for pair in zip(inputs, targets, strict=True)])
     return Job(
         algorithm=fedavg(),
         model=model,

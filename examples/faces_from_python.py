@@ -4,11 +4,11 @@ import tempfile
 
 from torch.nn import functional as F
 
-from fedra.faces import FaceRecognizer, Gallery, KnownPoints, SyntheticFaces, write_photographs
+from fedra.faces import FaceRecognizer, Gallery, KnownPoints, SyntheticFaces, write_photos
 
 knobs = dict.fromkeys(("pose", "light", "expression", "occlusion", "background", "noise"), 0.2)
 with tempfile.TemporaryDirectory() as folder:
-    photos = write_photographs(f"{folder}/photos", SyntheticFaces(knobs=knobs), identities=5, images=4)
+    photos = write_photos(f"{folder}/photos", SyntheticFaces(knobs=knobs), identities=5, images=4)
     # The model is the folder of a run, a weight file, or any module or callable, such as these smoothed pixels.
     # detector="yunet" finds all faces of a photograph or camera frame; here the points of the faces are known.
     recognizer = FaceRecognizer(

@@ -10,7 +10,7 @@ import torch
 
 import tiny
 from fedra.core.tree import Tree
-from fedra.storage.client_state import ClientFiles, Memories
+from fedra.storage.client_state import ClientFiles, ClientStates
 
 SIZE = 1024
 MB = SIZE / 2**20
@@ -29,16 +29,16 @@ def value_of(tree: Tree) -> float:
     return float(tree["part"]["w"][0]) if tree else 0.0
 
 
-def filled(tmp_path: Path, clients: int, ram: float) -> Memories:
+def filled(tmp_path: Path, clients: int, ram: float) -> ClientStates:
     """A store in which client k remembers k + 1 after round k + 1, with room made in each round."""
-    store = Memories(ClientFiles(tmp_path), ram * MB)
+    store = ClientStates(ClientFiles(tmp_path), ram * MB)
     for client in range(clients):
         store.put(client + 1, {client: store.pack(memory(client + 1))})
         store.expect(())
     return store
 
 
-def settle(store: Memories) -> None:
+def settle(store: ClientStates) -> None:
     """Wait for both threads; the writing one may let the reading one go on."""
     store._writer.wait()
     store._reader.wait()

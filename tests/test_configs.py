@@ -18,7 +18,7 @@ from fedra.models import MODELS
 from fedra.registry import Registry
 from fedra.reports.sweep_table import Point
 from fedra.runners import RUNNERS
-from fedra.runners.centralized import refuse_federated_parts
+from fedra.runners.centralized import check_centralized
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs").rglob("*.toml"))
@@ -117,7 +117,7 @@ def test_fedarc_files_keep_to_the_papers_protocol(path: Path) -> None:
     central = [config for point in expand(base, grid, 1, Path("runs")) for _, config, _ in point.runs]
     assert [config.algorithm.name for config in central] == ["fedavg", "fedarc"]
     for config in central:
-        refuse_federated_parts(build_algorithm(config.algorithm))
+        check_centralized(build_algorithm(config.algorithm))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_fedarc_files_keep_to_the_papers_protocol(path: Path) -> None:
 )
 def test_adaptive_margin_files_train_on_the_margin_alone(path: Path) -> None:
     for config in configs(path):
-        refuse_federated_parts(build_algorithm(config.algorithm))
+        check_centralized(build_algorithm(config.algorithm))
         build_schedule(config.local.schedule)
         (term,) = build_algorithm(config.algorithm).objective
         assert term.name == ("cross-entropy" if config.algorithm.name == "fedavg" else "margin-softmax")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedra.errors import RunError
-from fedra.locking import locked
+from fedra.locking import hold_lock
 
 fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -18,23 +18,23 @@ fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fo
 def test_one_at_a_time_and_no_file_is_left(tmp_path: Path) -> None:
     file = tmp_path / ".lock"
     for _ in range(2):
-        with locked(file, "taken"):
+        with hold_lock(file, "taken"):
             assert file.exists()
-            with pytest.raises(RunError, match="taken"), locked(file, "taken"):
+            with pytest.raises(RunError, match="taken"), hold_lock(file, "taken"):
                 pass
             assert file.exists()
         assert not list(tmp_path.iterdir())
 
 
 def test_an_error_inside_lets_go(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), locked(tmp_path / ".lock", "taken"):
+    with pytest.raises(ZeroDivisionError), hold_lock(tmp_path / ".lock", "taken"):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_a_kill_left_keeps_nobody_out(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
-    with locked(tmp_path / ".lock", "taken"):
+    with hold_lock(tmp_path / ".lock", "taken"):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -46,7 +46,7 @@ def test_patience_is_rewarded_and_all_changes_count(tmp_path: Path) -> None:
     def change() -> None:
         nonlocal total
         for _ in range(5):
-            with locked(tmp_path / ".lock", "taken", patience=60):
+            with hold_lock(tmp_path / ".lock", "taken", patience=60):
                 before = total
                 time.sleep(0.001)
                 total = before + 1
@@ -63,21 +63,21 @@ def test_patience_is_rewarded_and_all_changes_count(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_neither_keeps_nor_opens_the_lock(tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    with locked(tmp_path / ".lock", "taken"):
+    with hold_lock(tmp_path / ".lock", "taken"):
         child = os.fork()
         if child == 0:
             os.close(writing)
             try:
-                with pytest.raises(RunError), locked(tmp_path / ".lock", "taken"):
+                with pytest.raises(RunError), hold_lock(tmp_path / ".lock", "taken"):
                     pass
                 os.read(reading, 1)  # lives until the parent lets it go
             except BaseException:
                 os._exit(1)
             os._exit(0)
-        with pytest.raises(RunError), locked(tmp_path / ".lock", "taken"):
+        with pytest.raises(RunError), hold_lock(tmp_path / ".lock", "taken"):
             pass
         time.sleep(0.2)  # the child looks while we hold it
-    with locked(tmp_path / ".lock", "taken"):
+    with hold_lock(tmp_path / ".lock", "taken"):
         pass
     os.close(writing)
     os.close(reading)

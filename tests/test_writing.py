@@ -14,7 +14,7 @@ from fedra import writing
 from fedra.analysis.embeddings import Embeddings
 from fedra.data.cache import cached
 from fedra.experiment.embed_run import save_embeddings
-from fedra.writing import leftovers, replacing, write_atomically
+from fedra.writing import find_leftovers, replacing, write_atomically
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes and owners of POSIX systems")
 
@@ -85,7 +85,7 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_written_through(
 def test_temporary_names_differ(tmp_path: Path) -> None:
     with replacing(tmp_path / "f") as one, replacing(tmp_path / "f") as two:
         assert one != two
-        assert {one, two} == set(leftovers(tmp_path / "f"))
+        assert {one, two} == set(find_leftovers(tmp_path / "f"))
         assert not any(str(os.getpid()) in path.name.split(".") for path in (one, two))
 
 
@@ -107,7 +107,7 @@ def test_only_our_own_leftovers_are_found(tmp_path: Path) -> None:
     for name in ("g.backup.tmp", "g.2024.tmp", "other.0123456789abcdef.tmp", "g.0123456789abcdef.tmp.bak"):
         (tmp_path / name).touch()
     (tmp_path / "g.0123456789abcdef.tmp").touch()
-    assert [path.name for path in leftovers(tmp_path / "g")] == ["g.0123456789abcdef.tmp"]
+    assert [path.name for path in find_leftovers(tmp_path / "g")] == ["g.0123456789abcdef.tmp"]
 
 
 @posix

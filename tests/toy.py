@@ -22,9 +22,9 @@ from fedra.core.teachers import teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree, flatten
 from fedra.core.uploads import Uploads
 from fedra.core.view import Batch, Client, Server, Upload, View
-from fedra.data.clients import OwnClients
-from fedra.experiment.build import with_owners
-from fedra.runners import RUNNERS, one_by_one
+from fedra.data.clients import SeparateClients
+from fedra.experiment.build import add_class_owners
+from fedra.runners import RUNNERS, iterate_results
 
 SEED = 7
 SIZES = (11, 6, 9)
@@ -63,7 +63,7 @@ def conv(dtype: torch.dtype = torch.float64, track: bool = True, channels: int =
 
 def clients(
     shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES, transform: InputTransform | None = None
-) -> OwnClients:
+) -> SeparateClients:
     """Clients whose inputs lean toward their labels; the last client lacks the last class."""
     draw = torch.Generator().manual_seed(SEED)
     own = []
@@ -73,21 +73,21 @@ def clients(
         noise = torch.randn((size, *shape), generator=draw, dtype=torch.float64)
         inputs = noise + targets.double().view(-1, *[1] * len(shape)) / 2
         own.append(Examples(inputs, targets, transform or AsIs()))
-    return OwnClients(own)
+    return SeparateClients(own)
 
 
-def sharers(shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES) -> OwnClients:
+def sharers(shape: tuple[int, ...] = (5,), sizes: Sequence[int] = SIZES) -> SeparateClients:
     """Clients that each hold two of the four classes; two classes have two owners, and some have none in common."""
     own = clients(shape, sizes).examples
     kept = [torch.tensor(classes) for classes in ((0, 1), (1, 2), (0, 3))]
     pairs = zip(own, kept, strict=True)
-    return OwnClients([replace(one, targets=two[torch.arange(len(one)) % 2]) for one, two in pairs])
+    return SeparateClients([replace(one, targets=two[torch.arange(len(one)) % 2]) for one, two in pairs])
 
 
 def job(
     algorithm: Algorithm,
     module: Net | None = None,
-    data: OwnClients | None = None,
+    data: SeparateClients | None = None,
     local: LocalTraining = LOCAL,
     seed: int = SEED,
 ) -> Job:
@@ -95,7 +95,7 @@ def job(
     images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
     shape = (next(module.parameters()).shape[1], 4, 4) if images else (5,)
     data = data or (sharers(shape) if algorithm.sharing.owned else clients(shape))
-    return with_owners(
+    return add_class_owners(
         Job(
             algorithm=algorithm,
             model=Model(module),
@@ -124,14 +124,14 @@ class History:
     def round(self, runner: Any, work: Job, number: int, cohort: Sequence[int]) -> None:
         weights, sent = self.server.weights, broadcast(work.algorithm, self.server)
 
-        def remembered(client: int) -> Tree:
-            return work.remembered(client, weights, self.memory.get(client, {}))
+        def client_state(client: int) -> Tree:
+            return work.client_state(client, weights, self.memory.get(client, {}))
 
-        trained = runner.train(number, work.common(weights), sent, cohort, remembered)
-        results = list(one_by_one(trained))
+        trained = runner.train(number, work.common(weights), sent, cohort, client_state)
+        results = list(iterate_results(trained))
         self.memory |= {result.client: result.memory for result in results}
         self.uploads += [result.upload for result in results]
-        uploads = [work.addressed([r.client], Uploads.of(r.upload))[0] for r in results]
+        uploads = [work.add_classes([r.client], Uploads.of(r.upload))[0] for r in results]
         self.server = server_update(work.algorithm, self.server, uploads, work.population)
 
 
@@ -214,7 +214,7 @@ def scene(
     history = start(work)
     data = LocalData(work.clients[0], work.model, local, work.classes_of(0), SEED, 0, 0)
     sent, first = broadcast(algorithm, history.server), history.server.weights
-    origin, memory = work.common(first), work.remembered(0, first, {})
+    origin, memory = work.common(first), work.client_state(0, first, {})
     names = algorithm.sharing.received(origin, memory).params
     program = work.program(0, origin, sent, names)
     client, state = begin(program, memory, data)

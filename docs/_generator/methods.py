@@ -26,8 +26,8 @@ from fedra.core.model import Model
 from fedra.core.part import Part, known_parts
 from fedra.core.round import broadcast, init_server
 from fedra.core.sharing import Sharing
-from fedra.data.clients import OwnClients
-from fedra.experiment.build import with_owners
+from fedra.data.clients import SeparateClients
+from fedra.experiment.build import add_class_owners
 from fedra.losses.angular_loss import AngularLoss
 from fedra.registry import class_fields, fields
 
@@ -109,8 +109,8 @@ def _traffic(algorithm: Algorithm) -> str:
     """What is kept and what travels beside the model, seen in one round of a toy federation."""
     model = Model(_toy())
     inputs = torch.linspace(-1, 1, 12).view(4, 3)
-    clients = OwnClients([Examples(inputs, torch.tensor([0, 1, 0, 1]))])
-    job = with_owners(
+    clients = SeparateClients([Examples(inputs, torch.tensor([0, 1, 0, 1]))])
+    job = add_class_owners(
         Job(algorithm=algorithm, model=model, clients=clients, local=LocalTraining(), classes=2, seed=0), clients
     )
     server = init_server(algorithm, job.initial())

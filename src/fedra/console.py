@@ -59,11 +59,11 @@ class StepLines:
             return
         self._last = now
         left = (now - self._started) / self._done * (self._total - self._done)
-        line = f"{self._title}  {self._done / self._total:.0%}  {duration(left)} left"
+        line = f"{self._title}  {self._done / self._total:.0%}  {format_duration(left)} left"
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours."""
     if seconds < 60:
         return f"{seconds:.0f} s"
@@ -72,7 +72,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def console_for(console: Console | None) -> Console | None:
+def choose_console(console: Console | None) -> Console | None:
     """Return the given console, or standard error if it is a terminal or a notebook."""
     if console is not None:
         return console

@@ -17,7 +17,7 @@ PAUSE = 0.05
 
 
 @contextmanager
-def locked(file: Path, busy: str, patience: float = 0.0) -> Iterator[None]:
+def hold_lock(file: Path, busy: str, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock `file` inside the block; raise `busy` if another process holds it for over `patience` seconds.
 
     The file exists while the lock is held. A killed process may leave it behind, but then it does not lock.

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, Validation
 from pydantic import Field as Bound
 
 from fedra.errors import ConfigError, FedraError, nearest, shorten_requirement
-from fedra.trust import fault, import_function, is_import
+from fedra.trust import describe_exception, import_function, is_import
 
 Strength = Annotated[float, Bound(ge=0, allow_inf_nan=False)]
 """The strength of a part: a finite number, at least 0."""
@@ -87,7 +87,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
             fields(function)
         except Exception as error:  # a user's annotations may name missing types; built-in functions have none
             raise ConfigError(
-                f"the arguments of the {self.kind} '{name}' must have annotations that can be resolved: {fault(error)}"
+                f"the arguments of the {self.kind} '{name}' must have annotations that can be resolved: "
+                f"{describe_exception(error)}"
             ) from error
         return function
 
@@ -124,7 +125,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         except FedraError:
             raise
         except Exception as error:  # a user's function may fail in any way
-            raise ConfigError(f"{owner} failed ({fault(error)}): fix the function") from error
+            raise ConfigError(f"{owner} failed ({describe_exception(error)}): fix the function") from error
 
     def summary(self, name: str) -> str:
         """Return the first line of the function's docstring."""
@@ -179,10 +180,10 @@ def checked(
 def _value(owner: str, field: Field, value: Any, convert: Callable[[Field, Any], Any] | None) -> Any:
     if convert is not None:
         value = convert(field, value)
-    return checked_value(owner, field, value)
+    return validate_value(owner, field, value)
 
 
-def checked_value(owner: str, field: Field, value: Any) -> Any:
+def validate_value(owner: str, field: Field, value: Any) -> Any:
     """Convert `value` to its field's type, or raise an error that names the field and its `owner`."""
     subject = f"the field '{field.name}' of {owner}"
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if inspect.isclass(kind)]

@@ -1,7 +1,7 @@
 """Names of the form `module:function`: what a configuration can import, and when that is allowed.
 
-Importing a module runs its code, so it is allowed only inside `importing()`. Commands that train a configuration enter
-it; commands that read a run's folder, which may come from someone else, enter it only if the user passes `trust`.
+Importing a module runs its code, so it is allowed only inside `allow_imports()`. Commands that train a configuration
+enter it; commands that read a run's folder, which may come from someone else, enter it only if the user passes `trust`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ImportRefused(ConfigError):
 
 
 @contextmanager
-def importing(allowed: bool = True) -> Iterator[None]:
+def allow_imports(allowed: bool = True) -> Iterator[None]:
     """Allow (or refuse) the import of `module:function` names within the block or the decorated function."""
     before = _allowed.set(allowed)
     try:
@@ -41,7 +41,7 @@ def is_import(name: str) -> bool:
     return ":" in name
 
 
-def refusal(names: Sequence[str], where: str = "the configuration") -> ImportRefused:
+def import_error(names: Sequence[str], where: str = "the configuration") -> ImportRefused:
     """Return the error that names what would be imported."""
     modules = ", ".join(f"'{name}'" for name in dict.fromkeys(names))
     return ImportRefused(
@@ -58,7 +58,7 @@ def import_function(kind: str, path: str) -> Callable[..., Any]:
             f"{owner} cannot be imported: its name must have the form module:function, such as mine:build"
         )
     if not _allowed.get():
-        raise refusal([path])
+        raise import_error([path])
     module, _, name = path.partition(":")
     found = _import_module(owner, module)
     for step in name.split("."):
@@ -84,16 +84,18 @@ def _import_module(owner: str, module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{owner} cannot be imported ({fault(error)}): install its requirements") from error
+            raise ConfigError(
+                f"{owner} cannot be imported ({describe_exception(error)}): install its requirements"
+            ) from error
         raise ConfigError(
             f"{owner} cannot be imported: the module '{error.name}' must be in the current folder ({here}) or on "
             "PYTHONPATH: run from the folder that contains it, or add that folder to PYTHONPATH"
         ) from None
     except Exception as error:  # a user's module may fail in any way
-        raise ConfigError(f"{owner} cannot be imported ({fault(error)}): fix the module") from error
+        raise ConfigError(f"{owner} cannot be imported ({describe_exception(error)}): fix the module") from error
 
 
-def fault(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Describe an exception of a user's code: its type, its message, and the line that raised it."""
     message = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
     if isinstance(error, SyntaxError):

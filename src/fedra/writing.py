@@ -28,19 +28,19 @@ NEW = os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BIN
 """Flags of a temporary file: never open an existing file, never follow a link."""
 
 
-def write_atomically(path: Path, data: bytes, lasting: bool = True, private: bool = False) -> None:
+def write_atomically(path: Path, data: bytes, durable: bool = True, private: bool = False) -> None:
     """Write under a temporary name, then rename, so readers see the old file or the new one and never a part of it.
 
     Args:
         path: The file; an existing link is replaced, not followed.
         data: The whole content.
-        lasting: Wait until the data are on the disk; otherwise a power failure may leave a partial file.
+        durable: Wait until the data are on the disk; otherwise a power failure may leave a partial file.
         private: Create the file with mode 0600; an existing file keeps its mode and owner.
     """
     with _replacing(path, private) as (_, new), new:
         new.write(data)
         new.flush()
-        if lasting:
+        if durable:
             os.fsync(new.fileno())
 
 
@@ -66,7 +66,7 @@ def _replacing(path: Path, private: bool) -> Iterator[tuple[Path, BinaryIO]]:
         raise
 
 
-def leftovers(path: Path) -> list[Path]:
+def find_leftovers(path: Path) -> list[Path]:
     """Return the temporary files of `path` that a killed process left; the holder of its lock may remove them."""
     pattern = re.compile(rf"{re.escape(_temporary_stem(path))}\.[0-9a-f]{{{2 * RANDOM_BYTES}}}\.tmp")
     return [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]
@@ -116,7 +116,7 @@ def save_figure(figure: Figure, path: Path | str) -> None:
     buffer = io.BytesIO()
     with rc_context({"svg.hashsalt": "fedra"}):
         figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    write_atomically(path, buffer.getvalue(), lasting=False)
+    write_atomically(path, buffer.getvalue(), durable=False)
 
 
 def _temporary_stem(path: Path) -> str:

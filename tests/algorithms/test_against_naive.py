@@ -144,7 +144,7 @@ def test_every_algorithm_has_a_plain_counterpart() -> None:
     assert own <= {case.name.removesuffix("-A1") for case in CASES} | {"fedsol"} | others
 
 
-def begun(algorithm: Algorithm) -> torch.nn.Module:
+def create(algorithm: Algorithm) -> torch.nn.Module:
     """The net where training starts, with class vectors if the algorithm brings any."""
     brought = toy.start(toy.job(algorithm)).params.get("margin-softmax.vectors")
     return toy.mlp() if brought is None else with_vectors(toy.mlp(), brought)
@@ -154,7 +154,7 @@ def begun(algorithm: Algorithm) -> torch.nn.Module:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_parameters_after_all_rounds(case: Case, cohorts: tuple[tuple[int, ...], ...]) -> None:
     found = toy.run(toy.job(case.algorithm), cohorts).params
-    wanted = dict(train(case.make(), begun(case.algorithm), cohorts, SETTING).named_parameters())
+    wanted = dict(train(case.make(), create(case.algorithm), cohorts, SETTING).named_parameters())
     assert toy.distance(found, {name: value.detach() for name, value in wanted.items()}) < 1e-9
     assert toy.distance(found, toy.start(toy.job(case.algorithm)).params) > 1e-3
 

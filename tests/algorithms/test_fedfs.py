@@ -10,17 +10,19 @@ import toy
 from fedra import algorithms as ours
 from fedra.core import tree
 from fedra.core.model import Weights
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.errors import ConfigError
 from fedra.runners import RUNNERS
 
 EVERYONE = ((0, 1, 2), (0, 1, 2))
 
 
-def one_person_each() -> OwnClients:
+def one_person_each() -> SeparateClients:
     """Clients whose images all show one person."""
     own = toy.clients().examples
-    return OwnClients([toy.replace(one, targets=torch.full_like(one.targets, place)) for place, one in enumerate(own)])
+    return SeparateClients(
+        [toy.replace(one, targets=torch.full_like(one.targets, place)) for place, one in enumerate(own)]
+    )
 
 
 def bits(weights: Weights) -> dict[str, torch.Tensor]:

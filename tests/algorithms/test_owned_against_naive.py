@@ -26,7 +26,7 @@ from fedra import algorithms as ours
 from fedra.core import job as jobs
 from fedra.core.algorithm import Algorithm
 from fedra.core.tree import flatten
-from fedra.data.clients import LocalLabels, OwnClients
+from fedra.data.clients import LocalLabels, SeparateClients
 from fedra.errors import ConfigError
 from fedra.losses import CosFace, DynamicAdaCos
 from fedra.parts.start import MeanRows
@@ -74,16 +74,16 @@ CASES = [
 ]
 
 
-def alone() -> OwnClients:
+def alone() -> SeparateClients:
     """Two clients of two classes each: nobody shares a class."""
     own = toy.clients(sizes=(11, 6)).examples
     held = (torch.tensor([0, 2]), torch.tensor([1, 3]))
-    return OwnClients(
+    return SeparateClients(
         [toy.replace(one, targets=two[torch.arange(len(one)) % 2]) for one, two in zip(own, held, strict=True)]
     )
 
 
-def setting(data: OwnClients) -> Setting:
+def setting(data: SeparateClients) -> Setting:
     local = toy.LOCAL
     pairs = [(own.inputs, own.targets) for own in data.examples]
     batch = local.batch or 0
@@ -101,7 +101,7 @@ def test_identities_of_one_client_each(case: Case) -> None:
     check(case, alone(), ((0, 1), (1,), (0, 1)))
 
 
-def check(case: Case, data: OwnClients, cohorts: tuple[tuple[int, ...], ...]) -> None:
+def check(case: Case, data: SeparateClients, cohorts: tuple[tuple[int, ...], ...]) -> None:
     work = toy.job(case.algorithm, data=data)
     first = toy.start(work).params
     net = toy.mlp()
@@ -207,7 +207,7 @@ def test_a_client_trains_on_labels_of_its_own_counting() -> None:
         ours.fedprox(mu=0.3), ours.moon(mu=1.0), ours.scaffold(), ours.feddyn(), ours.fedsam(),
         ours.fedsol(rho=0.5), ours.fedadam(), ours.fedavgm(), ours.fedlc(), ours.fednova(), ours.feddecorr(),
     ],
-    ids=lambda method: "+".join(part.name for part in method.every_part())[:60],
+    ids=lambda method: "+".join(part.name for part in method.all_parts())[:60],
 )  # fmt: skip
 @pytest.mark.parametrize("margin", [None, COS])
 def test_goes_with_any_federated_method(method: Algorithm, margin: CosFace | None) -> None:
@@ -225,7 +225,7 @@ def test_a_loss_with_state_is_refused() -> None:
 
 
 def test_unequal_numbers_of_classes_cannot_be_stacked() -> None:
-    data = OwnClients(
+    data = SeparateClients(
         [toy.replace(one, targets=one.targets.clamp(max=3 - n)) for n, one in enumerate(toy.clients().examples)]
     )
     with pytest.raises(ConfigError, match="for all clients to be stacked"):

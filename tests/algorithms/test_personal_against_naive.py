@@ -16,7 +16,7 @@ from fedra import algorithms as ours
 from fedra.algorithms.fedfs import KeepLast
 from fedra.core.algorithm import Algorithm
 from fedra.core.tree import Params
-from fedra.evaluation.personal_models import own_models
+from fedra.evaluation.personal_models import train_personal_models
 from fedra.parts.gradient import Clip
 from fedra.parts.personalize import FineTune
 from fedra.runners import RUNNERS
@@ -75,7 +75,7 @@ def owned(algorithm: Algorithm, runner: str = "sequential") -> tuple[Params, dic
     """The global model and every client's own."""
     work = toy.job(algorithm)
     history = toy.run(work, COHORTS, runner)
-    found = own_models(
+    found = train_personal_models(
         work, RUNNERS[runner], history.server, lambda k: history.memory.get(k, {}), len(COHORTS), (0, 1, 2)
     )
     return history.params, {client: weights.params for client, weights in found if weights is not None}

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from fedra.analysis import angles as module
-from fedra.analysis.angles import ACROSS, OWN_ACROSS, OWN_TOGETHER, TOGETHER, angles, steps
+from fedra.analysis.angles import (
+    OTHER_CLASS_CROSS_CLIENT,
+    OTHER_CLASS_SAME_CLIENT,
+    SAME_CLASS_CROSS_CLIENT,
+    SAME_CLASS_SAME_CLIENT,
+    angles,
+    steps,
+)
 from fedra.analysis.embeddings import Embeddings
 from fedra.errors import ConfigError, DataError
 
@@ -55,8 +62,10 @@ def test_all_pairs_against_plain_loops(block: int, monkeypatch: pytest.MonkeyPat
     figures = found.figures()
     for name, value in means.items():
         assert figures[name] == pytest.approx(value, abs=1e-6)
-    assert figures["within_class_pairs"] == len(wanted[OWN_ACROSS]) + len(wanted[OWN_TOGETHER])
-    assert figures["between_class_pairs"] == len(wanted[ACROSS]) + len(wanted[TOGETHER])
+    assert figures["within_class_pairs"] == len(wanted[SAME_CLASS_CROSS_CLIENT]) + len(wanted[SAME_CLASS_SAME_CLIENT])
+    assert figures["between_class_pairs"] == len(wanted[OTHER_CLASS_CROSS_CLIENT]) + len(
+        wanted[OTHER_CLASS_SAME_CLIENT]
+    )
     assert figures["within_class_cosine"] > figures["between_class_cosine"]
     assert (figures["clients"], figures["classes"], figures["pairs"]) == (3, 5, "all")
 
@@ -65,7 +74,7 @@ def test_without_clients_there_is_no_split() -> None:
     figures = angles(cloud(clients=None)).figures()
     assert not [name for name in figures if "client" in name]
     wanted, _ = naive(cloud(clients=None))
-    assert figures["within_class_cosine"] == pytest.approx(np.mean(wanted[OWN_ACROSS]), abs=1e-6)
+    assert figures["within_class_cosine"] == pytest.approx(np.mean(wanted[SAME_CLASS_CROSS_CLIENT]), abs=1e-6)
 
 
 def test_class_means_split_by_whether_a_client_holds_both() -> None:

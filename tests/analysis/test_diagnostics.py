@@ -13,7 +13,7 @@ import fedra
 import tiny
 import toy
 from fedra.algorithms import fedavg
-from fedra.analysis.diagnostics import ClassAccuracy, Divergence, Preservation, observers, with_proximal_diagnostics
+from fedra.analysis.diagnostics import ClassAccuracy, Divergence, Preservation, add_proximal_diagnostics, observers
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.core.batches import Examples
@@ -23,7 +23,7 @@ from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
 from fedra.core.sharing import Sharing
 from fedra.core.view import Server, Upload
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.errors import ConfigError
 from fedra.experiment import run as experiment
 
@@ -93,7 +93,7 @@ def linear_job() -> Job:
     with torch.no_grad():
         module.head.weight.copy_(torch.eye(3))  # type: ignore[operator,union-attr]
         module.head.bias.zero_()  # type: ignore[operator,union-attr]
-    clients = OwnClients([Examples(torch.zeros(4, 3), torch.tensor([0, 0, 0, 1]))])
+    clients = SeparateClients([Examples(torch.zeros(4, 3), torch.tensor([0, 0, 0, 1]))])
     return Job(
         algorithm=fedavg(),
         model=Model(module),
@@ -192,7 +192,7 @@ def test_every_switch_adds_its_figures_and_nothing_else(tmp_path: Path, plain: P
 
 def test_figures_of_the_diagnosis() -> None:
     """At the first step the client is where it started: no drift, no proximal loss, and no direction to compare."""
-    work = with_proximal_diagnostics(toy.job(fedavg(), local=LocalTraining(epochs=1, batch=None, lr=0.1)))
+    work = add_proximal_diagnostics(toy.job(fedavg(), local=LocalTraining(epochs=1, batch=None, lr=0.1)))
     figures = toy.run(work, cohorts=((0,),)).uploads[0].figures
     assert figures["proximal_loss"] == pytest.approx(0, abs=1e-12)
     assert figures["drift/head"] == 0
@@ -219,12 +219,12 @@ def test_the_diagnosis_leaves_every_algorithm_its_bits(tmp_path: Path, algorithm
 
 def test_running_statistics_are_untouched_by_the_diagnosis() -> None:
     plain = toy.run(toy.job(fedavg(), toy.conv()))
-    told = toy.run(with_proximal_diagnostics(toy.job(fedavg(), toy.conv())))
+    told = toy.run(add_proximal_diagnostics(toy.job(fedavg(), toy.conv())))
     assert toy.same_bits(plain.params, told.params)
     assert toy.same_bits(plain.server.weights.buffers, told.server.weights.buffers)
 
 
 def test_dropout_is_untouched_by_the_diagnosis() -> None:
     plain = toy.run(toy.job(fedavg(), toy.forgetful()))
-    told = toy.run(with_proximal_diagnostics(toy.job(fedavg(), toy.forgetful())))
+    told = toy.run(add_proximal_diagnostics(toy.job(fedavg(), toy.forgetful())))
     assert toy.same_bits(plain.params, told.params)

@@ -14,7 +14,7 @@ import tiny
 from fedra.algorithms import fedavg
 from fedra.callbacks.callback import RoundReport
 from fedra.callbacks.screen import Bar, Lines
-from fedra.console import duration
+from fedra.console import format_duration
 from fedra.experiment import run as experiment
 
 
@@ -119,4 +119,4 @@ def test_silent_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "0 s"), (59, "59 s"), (90, "1.5 min"), (5400, "1.5 h")])
 def test_times(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text

@@ -9,7 +9,7 @@ from fedra.config import reading as configuration
 from fedra.config.names import build_algorithm
 from fedra.config.resolve import resolve_defaults
 from fedra.errors import ConfigError
-from fedra.trust import importing
+from fedra.trust import allow_imports
 
 COMPOSED = [
     {"name": "fedsol", "proximal": {"name": "model-contrast", "mu": 0.3}, "plus": ["clip", {"name": "fedadam"}]},
@@ -46,5 +46,5 @@ def test_every_default_of_every_part_is_written_out() -> None:
     ],
 )
 def test_mistakes_are_one_sentence(section: dict[str, object], words: str) -> None:
-    with importing(), pytest.raises(ConfigError, match=words):
+    with allow_imports(), pytest.raises(ConfigError, match=words):
         build_algorithm(configuration.read({"algorithm": section}).algorithm)

@@ -22,8 +22,8 @@ from fedra.experiment.embed_run import embed_run
 from fedra.experiment.evaluate_model import evaluate_run_test
 from fedra.experiment.export import export
 from fedra.models import build
-from fedra.storage.trained_model import embedder_of_run, trained_by_run
-from fedra.trust import ImportRefused, importing
+from fedra.storage.trained_model import load_embedder, load_trained_model
+from fedra.trust import ImportRefused, allow_imports
 from tiny import call, metrics, mistake
 
 MODULE = """
@@ -192,8 +192,8 @@ def test_python_asks_for_trust_too() -> None:
         lambda: embed_run("run"),
         lambda: evaluate_run_test("run"),
         lambda: export("run", "m.onnx"),
-        lambda: trained_by_run("run"),
-        lambda: embedder_of_run("run"),
+        lambda: load_trained_model("run"),
+        lambda: load_embedder("run"),
         lambda: load("mine_of_a_test:data"),
         lambda: build("mine_of_a_test:net", (5,), 2),
         lambda: resolve_defaults(read("c.toml")),
@@ -203,7 +203,7 @@ def test_python_asks_for_trust_too() -> None:
     assert not Path("imported").exists()
     assert len(embed_run("run", trust=True)) == 12
     assert evaluate_run_test("run", trust=True).outcomes
-    assert trained_by_run("run", trust=True).shape == (5,)
+    assert load_trained_model("run", trust=True).shape == (5,)
     assert load("mine_of_a_test:data", trust=True, count=20).shape == (5,)
     assert build("mine_of_a_test:net", (5,), 2, trust=True).head.weight.shape == (2, 6)
     with pytest.raises(ImportRefused):
@@ -211,9 +211,9 @@ def test_python_asks_for_trust_too() -> None:
 
 
 def test_a_permission_ends_with_its_block() -> None:
-    with importing():
+    with allow_imports():
         assert load("mine_of_a_test:data")
-        with importing(False), pytest.raises(ImportRefused):
+        with allow_imports(False), pytest.raises(ImportRefused):
             load("mine_of_a_test:data")
         assert load("mine_of_a_test:data")
     with pytest.raises(ImportRefused):
@@ -277,13 +277,13 @@ def test_modules_here_are_found_without_pythonpath_by_workers_too(method: str) -
     assert "everything is in run" in done.stdout
     alone = fedra.run("c.toml")
     weights = torch.cat([value.flatten() for value in alone.model.state_dict().values()])
-    found = trained_by_run("run", trust=True).module
+    found = load_trained_model("run", trust=True).module
     torch.testing.assert_close(torch.cat([value.flatten() for value in found.state_dict().values()]), weights)
 
 
 def test_a_file_here_never_replaces_an_installed_module() -> None:
     Path("tomli_w.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
-    with importing():
+    with allow_imports():
         load("mine_of_a_test:data")
     assert sys.path[-1] == str(Path.cwd())
     assert sys.modules["tomli_w"].__file__ != str(Path.cwd() / "tomli_w.py")

@@ -86,7 +86,7 @@ def test_two_different_parts_may_not_share_a_memory(make: object) -> None:
 def test_equal_parts_in_two_places_are_one() -> None:
     joined = scaffold().plus(fedsol(proximal=ControlVariates()))
     assert list(joined.parts()).count("control-variates") == 1
-    assert len([part for part in joined.every_part() if part.name == "control-variates"]) == 2
+    assert len([part for part in joined.all_parts() if part.name == "control-variates"]) == 2
 
 
 @pytest.mark.parametrize("term", [ModelContrast(), Decorrelation()])

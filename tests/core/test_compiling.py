@@ -19,7 +19,7 @@ import tiny
 import toy
 from fedra.algorithms import fedavg, fedsol, moon
 from fedra.core.algorithm import Algorithm
-from fedra.core.compiling import CompiledPass, refuse_without_compiler
+from fedra.core.compiling import CompiledPass, check_compiler
 from fedra.core.model import Model
 from fedra.errors import ConfigError, RunError
 
@@ -137,6 +137,6 @@ def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "compile", compile)
     with pytest.raises(ConfigError, match=r"got 'InvalidCxxCompiler: No working C\+\+ compiler found': install a"):
-        refuse_without_compiler(CPU)
+        check_compiler(CPU)
     with pytest.raises(ConfigError, match="or do not compile"):
         fedra.run(tiny.table(compile=True))

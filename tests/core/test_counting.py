@@ -11,12 +11,12 @@ import torch
 import toy
 from fedra.algorithms import fedavg
 from fedra.core.batches import Examples
-from fedra.core.evaluate import EVALUATION_BATCH, Counts, count, portions
+from fedra.core.evaluate import EVALUATION_BATCH, Counts, count, evaluation_batches
 from fedra.runners import RUNNERS
 
 
 def test_portions_cover_every_example_once() -> None:
-    cuts = portions(2 * EVALUATION_BATCH + 1)
+    cuts = evaluation_batches(2 * EVALUATION_BATCH + 1)
     assert [row for start, end in cuts for row in range(start, end)] == list(range(2 * EVALUATION_BATCH + 1))
 
 

@@ -14,7 +14,7 @@ from fedra.algorithms import ENTRIES, fedarc, fedavg
 from fedra.core.batches import AHEAD, LocalData
 from fedra.core.model import Model
 from fedra.core.program import ClientProgram
-from fedra.core.transfer import brought
+from fedra.core.transfer import to_device
 from fedra.data.augment import Crop, Flip, Transform
 from fedra.losses import LOSSES
 
@@ -112,7 +112,7 @@ def test_a_client_is_brought_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(values: torch.Tensor, device: torch.device) -> torch.Tensor:
         calls.append(len(values))
-        return brought(values, device)
+        return to_device(values, device)
 
     monkeypatch.setattr(batches, "brought", counted)
     work = toy.job(fedavg())

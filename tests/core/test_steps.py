@@ -20,7 +20,7 @@ from fedra.core.part import GradientFunction, GradientRule, Term, known_parts
 from fedra.core.program import nest
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, View
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.errors import ConfigError, DataError
 
 RUNNERS = ("sequential", "stacked", "processes")
@@ -188,7 +188,7 @@ def test_a_label_without_a_class_is_told(runner: str, label: int) -> None:
     own = list(toy.clients().examples)
     own[1] = replace(own[1], targets=own[1].targets.index_fill(0, torch.tensor([2]), label))
     with pytest.raises(DataError, match=rf"between 0 and 3 \(4 classes\), got {label} in client 1"):
-        toy.run(toy.job(fedavg(), data=OwnClients(own)), runner=runner, **SETTINGS[runner])
+        toy.run(toy.job(fedavg(), data=SeparateClients(own)), runner=runner, **SETTINGS[runner])
 
 
 @dataclass(frozen=True)

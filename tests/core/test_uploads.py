@@ -47,11 +47,11 @@ def test_a_stack_of_one_holds_that_one() -> None:
 
 def test_places_are_picked_in_the_order_asked_for() -> None:
     whole = stack()
-    some = whole.picked([2, 0])
+    some = whole.select([2, 0])
     assert len(some) == 2
     assert same(some[0], whole[2])
     assert same(some[1], whole[0])
-    assert whole.picked([0, 1, 2]) is whole
+    assert whole.select([0, 1, 2]) is whole
 
 
 @pytest.mark.parametrize("where", ["delta", "extras", "scalar"])

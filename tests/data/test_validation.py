@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedra.core.batches import AsIs, Examples
-from fedra.data.clients import OwnClients, PooledClients
+from fedra.data.clients import PooledClients, SeparateClients
 from fedra.data.validation import held_out_rows, hold_out
 from fedra.errors import ConfigError
 
@@ -37,7 +37,7 @@ def test_small_clients_give_their_share_on_average_and_keep_an_example() -> None
 def test_own_and_pooled_clients_hold_out_the_same_rows() -> None:
     parts = [torch.arange(0, 100, 2), torch.arange(1, 100, 2)]
     pooled = pool(parts)
-    own = OwnClients([pooled[0], pooled[1]])
+    own = SeparateClients([pooled[0], pooled[1]])
     for clients in (pooled, own):
         left, held = hold_out(clients, 0.1, 3)
         seen = torch.cat([left[0].inputs, left[1].inputs, held.inputs]).flatten().sort().values
@@ -50,6 +50,6 @@ def test_own_and_pooled_clients_hold_out_the_same_rows() -> None:
 
 
 def test_a_share_that_holds_out_nothing_is_refused() -> None:
-    clients = OwnClients([Examples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))])
+    clients = SeparateClients([Examples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))])
     with pytest.raises(ConfigError, match=r"at least one example, got 0.5, which holds out none of 1 clients"):
         hold_out(clients, 0.5, 0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedra.errors import ConfigError
 from fedra.evaluation.classifier_metrics import METRICS, Metric
-from fedra.evaluation.metrics import check_classes, choose_metrics, compute_metrics, figures_of, needs_scores
+from fedra.evaluation.metrics import check_classes, choose_metrics, compute_extra_metrics, compute_metrics, needs_scores
 
 # Ten examples of two classes, eight of them of the first; scores of the second.
 TRUTH = torch.tensor([0] * 8 + [1] * 2)
@@ -73,7 +73,7 @@ def test_own_functions_by_list_by_mapping_and_with_a_direction() -> None:
 
     mixed = choose_metrics(["auroc", cost])
     assert [metric.name for metric in mixed] == ["accuracy", "auroc", "cost"]
-    assert figures_of(mixed, TRUTH, torch.from_numpy(probabilities()).log())["cost"] == pytest.approx(0.9)
+    assert compute_extra_metrics(mixed, TRUTH, torch.from_numpy(probabilities()).log())["cost"] == pytest.approx(0.9)
     (_, named) = choose_metrics({"missed": cost})
     assert (named.name, named.higher) == ("missed", True)
     lower = Metric("missed", cost, higher=False)
@@ -85,7 +85,7 @@ def test_own_functions_by_list_by_mapping_and_with_a_direction() -> None:
 def test_accuracy_alone_needs_no_scores() -> None:
     assert not needs_scores(choose_metrics(["accuracy"]))
     assert needs_scores(choose_metrics(["auroc"]))
-    assert figures_of(choose_metrics([]), TRUTH, None) == {}
+    assert compute_extra_metrics(choose_metrics([]), TRUTH, None) == {}
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ from fedra.errors import ConfigError, DataError
 from fedra.evaluation.personal_models import (
     PersonalModels,
     aligned_rows,
-    own_models,
+    check_clients_testable,
     personal_job,
     personalized,
-    refuse_untestable,
+    train_personal_models,
 )
 from fedra.parts.personalize import FineTune
 from fedra.runners import RUNNERS
@@ -135,7 +135,7 @@ def test_own_and_global_are_counted_on_the_same_rows() -> None:
     work = far(fedavg().plus(FineTune(epochs=1)))
     history = toy.run(work, ((0, 1, 2),))
     found = personalized(work, RUNNERS["sequential"], history.server, lambda client: {}, 1)
-    own = dict(own_models(work, RUNNERS["sequential"], history.server, lambda client: {}, 1, (0, 1, 2)))
+    own = dict(train_personal_models(work, RUNNERS["sequential"], history.server, lambda client: {}, 1, (0, 1, 2)))
     assert work.test is not None
     for client in range(3):
         rows = aligned_rows(work, client)
@@ -206,11 +206,11 @@ def test_own_classes_are_told_apart_by_their_own_numbers() -> None:
 
 def test_a_client_that_cannot_be_tested_is_refused_before_training() -> None:
     work = far(fedavg().plus(FineTune()))
-    refuse_untestable(work)
+    check_clients_testable(work)
     assert work.test is not None
     strangers = replace(work.test, targets=torch.full_like(work.test.targets, 3))  # the last client lacks this class
     with pytest.raises(DataError, match="client 2 must have a class that is in the test set"):
-        refuse_untestable(replace(work, test=strangers))
+        check_clients_testable(replace(work, test=strangers))
 
 
 def test_a_length_of_nothing_is_refused() -> None:

@@ -166,7 +166,7 @@ def test_clients_among_strangers(weights: Path, tmp_path: Path) -> None:
 def test_one_clients_own_model_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedra.experiment.evaluators import recognition
 
-    found = recognition.own_models
+    found = recognition.train_personal_models
 
     def one_zero(*given: Any) -> Any:
         for client, own in found(*given):
@@ -174,7 +174,7 @@ def test_one_clients_own_model_is_left_out_and_counted(tmp_path: Path, monkeypat
                 own = own._replace(params={name: torch.zeros_like(value) for name, value in own.params.items()})
             yield client, own
 
-    monkeypatch.setattr(recognition, "own_models", one_zero)
+    monkeypatch.setattr(recognition, "train_personal_models", one_zero)
     table = config(algorithm={"name": "fedfs"}, evaluation={"protocol": "clients"}, rounds=1)
     summary = fedra.run(table, out=tmp_path / "run").summary
     assert summary["collapsed_clients"] == 1

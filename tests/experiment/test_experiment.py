@@ -195,11 +195,11 @@ def test_public_names() -> None:
 
 
 def test_local_training_as_one_object() -> None:
-    one_by_one = trained(CLIENTS, momentum=0.5, schedule={"name": "cosine", "floor": 0.1})
+    iterate_results = trained(CLIENTS, momentum=0.5, schedule={"name": "cosine", "floor": 0.1})
     schedule = partial(SCHEDULES["cosine"], floor=0.1)
     local = fedra.LocalTraining(epochs=2, lr=0.1, batch=10, momentum=0.5, schedule=schedule)
     result = fedra.simulate(fedavg(), Net(), CLIENTS, rounds=2, runner="sequential", local=local)
-    assert equal(one_by_one, result.model)
+    assert equal(iterate_results, result.model)
     with pytest.raises(ConfigError, match="only one of local and its single settings may be given, got local and lr"):
         fedra.simulate(fedavg(), Net(), CLIENTS, rounds=2, local=local, lr=0.5)
     with pytest.raises(ConfigError, match=r"local\.schedule must be a registered schedule"):

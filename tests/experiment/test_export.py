@@ -22,7 +22,7 @@ from fedra.errors import ConfigError, FedraError
 from fedra.experiment import export as exporting
 from fedra.experiment.export import ExportModule, export
 from fedra.models import MODELS, build
-from fedra.storage.trained_model import TrainedModel, embedder_of_run
+from fedra.storage.trained_model import TrainedModel, load_embedder
 
 DATA = {"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [3, 16, 20]}
 MODEL = {"name": "iresnet-tiny", "embedding": 8, "width": 8}
@@ -89,7 +89,7 @@ def test_a_run_is_exported_with_what_the_file_needs_to_say(folder: Path, tmp_pat
     net = session(done.file)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 20, 3), dtype=np.uint8)
     (found,) = net.run(None, {"images": images})
-    wanted = torch.nn.functional.normalize(embedder_of_run(folder)(images), dim=1)
+    wanted = torch.nn.functional.normalize(load_embedder(folder)(images), dim=1)
     np.testing.assert_allclose(found, wanted.numpy(), atol=1e-4)
     about = net.get_modelmeta().custom_metadata_map
     assert about["fedra_version"] == fedra.__version__
@@ -105,7 +105,7 @@ def test_raw_embeddings_and_logits(folder: Path, tmp_path: Path) -> None:
     export(folder, tmp_path / "net.onnx", head=True, normalize=False)
     images = np.random.default_rng(1).integers(0, 256, (2, 16, 20, 3), dtype=np.uint8)
     embedding, logits = session(tmp_path / "net.onnx").run(["embedding", "logits"], {"images": images})
-    np.testing.assert_allclose(embedding, embedder_of_run(folder)(images).numpy(), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(embedding, load_embedder(folder)(images).numpy(), rtol=1e-3, atol=1e-4)
     assert logits.shape == (2, 3)
     assert "output | `logits`" in (tmp_path / "net.md").read_text()
 

@@ -80,7 +80,7 @@ def clear_faces(people: int = 6, images: int = 4) -> tuple[FaceSet, torch.Tensor
     return FaceSet("clear", pictures, who, pairs), torch.eye(people)[who] + noise
 
 
-def nobody(count: int) -> None:
+def ignore_progress(count: int) -> None:
     pass
 
 
@@ -98,24 +98,24 @@ def test_verification_gives_the_figures_of_the_protocol() -> None:
 
 def test_identification_enrolls_the_first_image_of_everybody() -> None:
     faces, features = clear_faces()
-    found = identification(faces, features, nobody)
+    found = identification(faces, features, ignore_progress)
     assert (found.figures["people"], found.figures["probes"], found.figures["rank_1"]) == (6, 18, 1.0)
     features[1] = features[4]  # a probe of the first person looks like the second
-    assert identification(faces, features, nobody).figures["rank_1"] == pytest.approx(17 / 18)
+    assert identification(faces, features, ignore_progress).figures["rank_1"] == pytest.approx(17 / 18)
 
 
 def test_somebody_with_one_image_is_left_out_of_identification() -> None:
     faces, features = clear_faces()
     alone = FaceSet("alone", faces.images[3:], faces.people[3:], None)
-    assert identification(alone, features[3:], nobody).figures["people"] == 5
+    assert identification(alone, features[3:], ignore_progress).figures["people"] == 5
 
 
 def test_an_open_set_has_strangers() -> None:
     faces, features = clear_faces()
-    found = open_identification(faces, features, 0, nobody)
+    found = open_identification(faces, features, 0, ignore_progress)
     assert (found.figures["people"], found.figures["mated"], found.figures["non_mated"]) == (3, 9, 12)
     assert found.table["TPIR at FPIR 0.1"] == "100.00%"
-    other = [open_identification(faces, torch.randn(24, 6), seed, nobody).figures for seed in (1, 1)]
+    other = [open_identification(faces, torch.randn(24, 6), seed, ignore_progress).figures for seed in (1, 1)]
     assert other[0]["people"] == other[1]["people"]
 
 
@@ -244,8 +244,8 @@ def test_people_with_several_clients_have_no_clients_of_their_own(tmp_path: Path
 def test_pairs_alone_and_single_images_cannot_be_identified() -> None:
     faces, features = clear_faces()
     with pytest.raises(DataError, match="lists pairs without identities"):
-        identification(FaceSet("bin", faces.images, faces.people, faces.pairs, named=False), features, nobody)
+        identification(FaceSet("bin", faces.images, faces.people, faces.pairs, named=False), features, ignore_progress)
     with pytest.raises(DataError, match="identification needs a person with at least 2 images, got none in 'single'"):
-        identification(FaceSet("single", faces.images, torch.arange(24), None), features, nobody)
+        identification(FaceSet("single", faces.images, torch.arange(24), None), features, ignore_progress)
     with pytest.raises(DataError, match="open-set needs at least 2 people"):
-        open_identification(FaceSet("one", faces.images[:5], faces.people[:5], None), features[:5], 0, nobody)
+        open_identification(FaceSet("one", faces.images[:5], faces.people[:5], None), features[:5], 0, ignore_progress)

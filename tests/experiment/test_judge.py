@@ -18,7 +18,7 @@ from fedra.errors import ConfigError, RunFailed
 from fedra.experiment.build import build
 from fedra.experiment.evaluators.evaluator import VerificationEvaluator, choose_protocol
 from fedra.faces.metrics import verify
-from fedra.storage.trained_model import embedder_of_run
+from fedra.storage.trained_model import load_embedder
 
 FACES = {"name": "synthetic-faces", "identities": 6, "images": 6, "size": 32, "test_identities": 6}
 # At a higher rate all cosines are above 0.999, and whatever is verified is right in half of the pairs.
@@ -52,7 +52,7 @@ def test_a_run_on_strangers_is_verified_as_its_embedder_says(tmp_path: Path) -> 
     dataset = build(Config.model_validate(config())).dataset
     pairs = dataset.pairs
     assert pairs is not None
-    features = embedder_of_run(tmp_path / "run")(dataset.test.inputs)
+    features = load_embedder(tmp_path / "run")(dataset.test.inputs)
     found = verify(features[pairs.first], features[pairs.second], pairs.same)
     (line,) = result.metrics
     assert abs(line["accuracy"] - 0.5) > 0.03, "a run whose accuracy is that of any constant shows nothing"

@@ -58,12 +58,12 @@ def told_by(out: Path, table: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 def without(module: Any, clients: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the own models of these clients be found not finite."""
-    found: Callable[..., Iterator[tuple[int, Weights | None]]] = personalized.own_models
+    found: Callable[..., Iterator[tuple[int, Weights | None]]] = personalized.train_personal_models
 
     def some(*given: Any) -> Iterator[tuple[int, Weights | None]]:
         yield from ((client, None if client in clients else weights) for client, weights in found(*given))
 
-    monkeypatch.setattr(module, "own_models", some)
+    monkeypatch.setattr(module, "train_personal_models", some)
 
 
 def test_a_client_without_test_examples_is_refused_where_strangers_are_verified(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_client_without_test_examples_is_refused_where_strangers_are_verified(
 
 def test_every_protocol_but_clients_asks_for_test_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("fedra.experiment.build.refuse_untestable", asked.append)
+    monkeypatch.setattr("fedra.experiment.build.check_clients_testable", asked.append)
     data = {**FACES, "test_identities": 2, "test_fraction": 0.25}
     table = tiny.table(data=data, partition={"name": "identity", "clients": 0}, model=RECOGNIZERS["model"])
     for name, protocol in (("verification", "auto"), ("clients", "clients")):

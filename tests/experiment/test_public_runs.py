@@ -77,7 +77,7 @@ def test_everybody_s_labels_count_on_into_the_public_ones() -> None:
     assert job.public is not None
     assert [job.labels_of(client) for client in range(2)] == [5, 5]
     start = job.initial()
-    memory = job.remembered(0, start, {})
+    memory = job.client_state(0, start, {})
     everything = job.examples_of(0, job.program(0, job.common(start), {}), memory)
     assert set(everything.targets.tolist()) <= set(range(5))
     assert torch.equal(everything.inputs[: job.clients.size(0)], job.clients[0].inputs)

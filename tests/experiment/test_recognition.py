@@ -18,7 +18,7 @@ import tiny
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.config.reading import read, write
-from fedra.config.resolve import mark_weights
+from fedra.config.resolve import record_weights_digest
 from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
 from fedra.core.model import Model, Weights
@@ -29,7 +29,7 @@ from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.experiment.result import RunResult
 from fedra.faces.metrics import ClientScores, enrolled_scores
 from fedra.storage.run_folder import RunFolder
-from fedra.storage.trained_model import embedder_of_run
+from fedra.storage.trained_model import load_embedder
 
 FACES = {
     "name": "synthetic-faces",
@@ -118,7 +118,7 @@ def test_enrolled_images_and_probes_are_never_trained_on() -> None:
 
 def test_the_global_figures_are_those_of_the_runs_embedder(finished: RunResult) -> None:
     known, evaluator = build(read(config())).dataset.known_test, judge_of(config())
-    features = embedder_of_run(folder_of(finished))(known.inputs)
+    features = load_embedder(folder_of(finished))(known.inputs)
     scores = {
         d.client: enrolled_scores(features[d.enrolled], features[d.probes], features[d.impostors])
         for d in evaluator.devices
@@ -155,14 +155,14 @@ def test_the_frozen_model_is_the_one_in_the_weights(finished: RunResult) -> None
 def test_other_weights_than_the_run_began_with_are_refused(finished: RunResult, tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     shutil.copy(folder_of(finished) / "model.safetensors", weights)
-    recorded = mark_weights(read(config(model={**MODEL, "weights": str(weights)})))
+    recorded = record_weights_digest(read(config(model={**MODEL, "weights": str(weights)})))
     build(recorded)
     tensors = safetensors.torch.load_file(weights)
     safetensors.torch.save_file({name: value + 1 for name, value in tensors.items()}, weights)
     with pytest.raises(ConfigError, match=r"weights.safetensors' must be those that the run started with"):
         build(recorded)
     with pytest.raises(DataError, match=r"must hold a model.safetensors.*pass the folder of a finished run"):
-        mark_weights(read(config(model={**MODEL, "weights": str(tmp_path)})))
+        record_weights_digest(read(config(model={**MODEL, "weights": str(tmp_path)})))
 
 
 def test_several_people_a_client_and_methods_without_own_models() -> None:

@@ -19,7 +19,7 @@ from fedra.data import load, transform_for
 from fedra.errors import ConfigError, DataError, RunError
 from fedra.models import build
 from fedra.storage.checkpoint import load_model
-from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
+from fedra.storage.trained_model import load_embedder, load_embedder_weights
 
 DATA = {"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [1, 16, 16]}
 MODEL = {"name": "mobilefacenet-tiny", "embedding": 8}
@@ -51,13 +51,13 @@ def features(result: fedra.RunResult) -> Tensor:
 
 
 def test_a_run_gives_its_embedder_with_its_own_normalization(trained: fedra.RunResult, folder: Path) -> None:
-    torch.testing.assert_close(embedder_of_run(folder)(IMAGES), features(trained))
+    torch.testing.assert_close(load_embedder(folder)(IMAGES), features(trained))
 
 
 @pytest.mark.usefixtures("without_curves")
 def test_a_run_with_a_projection_embeds_by_it(tmp_path: Path) -> None:
     result = fedra.run(config(model={**MODEL, "projection": 5}), out=tmp_path / "run")
-    found = embedder_of_run(tmp_path / "run")(IMAGES)
+    found = load_embedder(tmp_path / "run")(IMAGES)
     assert found.shape == (4, 5)
     torch.testing.assert_close(found, features(result))
 
@@ -79,13 +79,13 @@ def test_a_run_that_started_from_a_file_is_read_without_it(folder: Path, tmp_pat
     copy.write_bytes((folder / "model.safetensors").read_bytes())
     result = fedra.run(config(model={**MODEL, "weights": str(copy)}), out=tmp_path / "run")
     copy.unlink()
-    torch.testing.assert_close(embedder_of_run(tmp_path / "run")(IMAGES), features(result))
+    torch.testing.assert_close(load_embedder(tmp_path / "run")(IMAGES), features(result))
 
 
 def test_a_weight_file_gives_an_embedder(tmp_path: Path) -> None:
     model = build("mobilefacenet-tiny", (1, 16, 16), 3, seed=5, embedding=8).eval()
     safetensors.torch.save_file(model.state_dict(), tmp_path / "net.safetensors")
-    made = embedder_of_weights(
+    made = load_embedder_weights(
         tmp_path / "net.safetensors", "mobilefacenet-tiny", shape=(1, 16, 16), mean=[0.5], std=[0.5], embedding=8
     )
     with torch.no_grad():
@@ -99,8 +99,8 @@ def test_mistakes_are_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must fit the model, .*other shapes: body\.embedding\.weight"):
         fedra.run(config(model={**MODEL, "embedding": 9, "weights": str(folder / "model.safetensors")}))
     with pytest.raises(RunError, match=r"without a model\.safetensors: finish the run"):
-        embedder_of_run(tmp_path)
+        load_embedder(tmp_path)
     silent = {"fedra": json.dumps({"model": MODEL, "classes": ["a"]})}
     safetensors.torch.save_file({"head.weight": torch.ones(1)}, tmp_path / "model.safetensors", silent)
     with pytest.raises(RunError, match="must describe its inputs"):
-        embedder_of_run(tmp_path)
+        load_embedder(tmp_path)

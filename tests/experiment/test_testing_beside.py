@@ -120,7 +120,7 @@ def test_a_round_is_not_lost_with_the_next(job: Job, pool: ProcessRunner, error:
 
 def test_a_worker_killed_over_a_test_is_replaced(job: Job, pool: ProcessRunner) -> None:
     weights = job.initial()
-    test = pool.begin_evaluation(weights)
+    test = pool.start_evaluation(weights)
     assert not test.ready
     pool._assign(deque(), lambda task: task)
     os.kill(pool._workers[0].process.pid, signal.SIGKILL)
@@ -134,7 +134,7 @@ def test_a_second_test_waits_for_the_first(job: Job, pool: ProcessRunner) -> Non
     """Both use the one place where workers look for the model that is tested."""
     weights = job.initial()
     other = weights._replace(params={name: value + 1 for name, value in weights.params.items()})
-    first, second = pool.begin_evaluation(weights), pool.begin_evaluation(other)
+    first, second = pool.start_evaluation(weights), pool.start_evaluation(other)
     assert first.ready
     alone = RUNNERS["sequential"](job)
     assert first.counts().loss == alone.evaluate(weights).loss

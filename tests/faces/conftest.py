@@ -12,11 +12,11 @@ import tiny
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.data.decoding import Bytes
-from fedra.faces import Detection, FaceRecognizer, KnownPoints, ModelSource, photographs_in, read_photograph
-from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
+from fedra.faces import Detection, FaceRecognizer, KnownPoints, ModelSource, list_photos, read_photo_file
+from fedra.faces.synthetic import PhotoSettings, SyntheticFaces, write_photos
 
 SIDE = 32
-SETTINGS = PhotographSettings(height=80, width=100, smallest=0.25, largest=0.35)
+SETTINGS = PhotoSettings(height=80, width=100, smallest=0.25, largest=0.35)
 
 
 class Acquainted:
@@ -27,8 +27,8 @@ class Acquainted:
     def __init__(self, folder: Path) -> None:
         self._groups: dict[bytes, list[Detection]] = {}
         points = KnownPoints(folder / "points.json")
-        paths = photographs_in(folder)
-        self._known = {read_photograph(path).tobytes(): points.of(path.relative_to(folder)) for path in paths}
+        paths = list_photos(folder)
+        self._known = {read_photo_file(path).tobytes(): points.of(path.relative_to(folder)) for path in paths}
 
     def learn(self, image: Bytes, faces: list[Detection]) -> None:
         """Find these faces in this image from now on."""
@@ -65,7 +65,7 @@ def source(model: Path) -> ModelSource:
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four people, three photographs of each, 80x100, and points.json."""
     folder = tmp_path_factory.mktemp("photographs") / "people"
-    return write_photographs(folder, SyntheticFaces(), identities=4, images=3, settings=SETTINGS)
+    return write_photos(folder, SyntheticFaces(), identities=4, images=3, settings=SETTINGS)
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +82,7 @@ def recognizer(source: ModelSource, detector: Acquainted) -> FaceRecognizer:
 def group(photographs: Path, detector: Acquainted) -> Bytes:
     """The first photographs of all four people side by side, whose third face is the largest."""
     paths = [photographs / f"person_{number:05d}/0000.jpg" for number in range(4)]
-    images = [read_photograph(path) for path in paths]
+    images = [read_photo_file(path) for path in paths]
     faces = []
     for number, image in enumerate(images):
         (found,) = detector(image)

@@ -16,7 +16,7 @@ from fedra.faces import Detection, main_face, open_detector
 from fedra.faces.photos import mtcnn, yunet
 from fedra.faces.photos import onnx_network as onnx
 from fedra.faces.photos.detection import suppress
-from fedra.faces.photos.photo_files import read_photograph
+from fedra.faces.photos.photo_files import read_photo_file
 
 
 def face(left: float, top: float, side: float) -> Detection:
@@ -207,7 +207,7 @@ def test_the_public_file_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytes
 
 
 def grace_hopper() -> np.ndarray:
-    return read_photograph(Path(str(resources.files("matplotlib") / "mpl-data/sample_data/grace_hopper.jpg")))
+    return read_photo_file(Path(str(resources.files("matplotlib") / "mpl-data/sample_data/grace_hopper.jpg")))
 
 
 @pytest.mark.skipif("FEDRA_TEST_YUNET" not in os.environ, reason="FEDRA_TEST_YUNET names no YuNet file")

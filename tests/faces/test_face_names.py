@@ -22,7 +22,7 @@ NAMES = [
     for name in package.__all__
     if name not in TYPES and not inspect.ismodule(getattr(package, name))
 ]
-RECORDS = {"AlignmentOutcome", "Calibration", "PhotoIdentification", "PhotographSettings", "ErrorRate", "Removal",
+RECORDS = {"AlignmentOutcome", "Calibration", "PhotoIdentification", "PhotoSettings", "ErrorRate", "Removal",
            "TemplateThreshold", "FaceWarning"}  # fmt: skip
 """What is handed out and never called."""
 

@@ -20,7 +20,7 @@ from fedra.faces import (
     Gallery,
     ModelSource,
     TemplateThreshold,
-    people_in,
+    list_people_photos,
     read_photo,
 )
 from fedra.faces.recognition.enrollment import clean_name
@@ -138,10 +138,10 @@ def test_names_and_folders_are_checked(gallery: Gallery, tmp_path: Path) -> None
         with pytest.raises(ConfigError, match="a person's name must be one non-empty line"):
             gallery.enroll(wrong, [])
     with pytest.raises(DataError, match="does not exist: give a folder with one subfolder"):
-        people_in(tmp_path / "nowhere")
+        list_people_photos(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="must have one subfolder of photos per person"):
-        people_in(str(tmp_path / "empty"))
+        list_people_photos(str(tmp_path / "empty"))
     with pytest.raises(DataError, match="contains no photos"):
         gallery.enroll("Ada", tmp_path / "empty")
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from fedra.errors import ConfigError, DataError
-from fedra.faces import KnownPoints, align_face, align_folder, read_photograph, template
+from fedra.faces import KnownPoints, align_face, align_folder, read_photo_file, template
 from fedra.faces.photos import align_folder as aligning
 from fedra.faces.photos import photo_files as reading
 from fedra.faces.photos.align_folder import SKIPPED
@@ -50,7 +50,7 @@ def known(folder: Path, points: dict[str, object]) -> KnownPoints:
 def test_damaged_notes_of_a_camera_are_told(tree: Path, points: list[list[float]], tmp_path: Path) -> None:
     Image.new("RGB", (8, 6)).save(tree / "odd.jpg", exif=WORDS_FOR_A_WIDTH)
     with pytest.raises(DataError, match=r"odd.jpg' cannot be read \(.*\): check the file"):
-        read_photograph(tree / "odd.jpg")
+        read_photo_file(tree / "odd.jpg")
     outcome = align_folder(tree, tmp_path / "crops", known(tree, {"good.jpg": points, "odd.jpg": points}))
     assert outcome.made == 1
     assert "cannot be read" in outcome.skipped["odd.jpg"]
@@ -63,19 +63,19 @@ def test_whatever_a_decoder_raises_is_told(tree: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ImageOps, "exif_transpose", broken)
     with pytest.raises(DataError, match=r"good.jpg' cannot be read \('?no'?\): check the file"):
-        read_photograph(tree / "good.jpg")
+        read_photo_file(tree / "good.jpg")
 
 
 def test_the_limit_of_pixels_is_our_own(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pillow's is lower than a phone's 200 million, and is for the rest of the process as it was."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    assert read_photograph(tree / "good.jpg").shape == (80, 100, 3)
+    assert read_photo_file(tree / "good.jpg").shape == (80, 100, 3)
     assert Image.MAX_IMAGE_PIXELS == 10
     monkeypatch.setattr(reading, "LARGEST", 8000)
-    assert read_photograph(tree / "good.jpg").shape == (80, 100, 3)
+    assert read_photo_file(tree / "good.jpg").shape == (80, 100, 3)
     monkeypatch.setattr(reading, "LARGEST", 7998)
     with pytest.raises(DataError, match=r"good.jpg' must have at most 7,998 pixels: resize it"):
-        read_photograph(tree / "good.jpg")
+        read_photo_file(tree / "good.jpg")
     assert Image.MAX_IMAGE_PIXELS == 10
 
 

@@ -25,7 +25,7 @@ from fedra.faces import (
     KnownPoints,
     ModelSource,
     SyntheticFaces,
-    photographs_in,
+    list_photos,
     read_photo,
     template,
 )
@@ -113,7 +113,7 @@ def test_an_empty_list_is_a_sentence(recognizer: FaceRecognizer) -> None:
 def test_heic_files_are_photographs_that_may_not_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.HEIC", "b.avif", "c.jpg"):
         (tmp_path / name).write_bytes(b"no image")
-    assert [path.name for path in photographs_in(str(tmp_path))] == ["a.HEIC", "b.avif", "c.jpg"]
+    assert [path.name for path in list_photos(str(tmp_path))] == ["a.HEIC", "b.avif", "c.jpg"]
     monkeypatch.setattr("fedra.faces.photos.photo_files.find_spec", lambda name: None)
     with pytest.raises(DataError, match="HEIC needs pillow-heif: pip install pillow-heif"):
         read_photo(tmp_path / "a.HEIC")
@@ -203,7 +203,7 @@ def test_known_points_take_the_place_of_a_detector(
     known = FaceRecognizer(source, KnownPoints(str(photographs / "points.json")))
     path = photographs / "person_00002/0001.jpg"
     torch.testing.assert_close(known.embed(path), recognizer.embed(path))
-    assert known.manner == "aligned to 32x32 by known-points"
+    assert known.preparation == "aligned to 32x32 by known-points"
     with pytest.raises(DataError, match="known points need the path of a photo"):
         known.embed(read_photo(path))
     elsewhere = tmp_path / "a.jpg"
@@ -220,7 +220,7 @@ def test_photographs_are_aligned_before_they_are_embedded(photographs: Path, rec
     found = recognizer.embed(paths)
     expected = recognizer.embed_crops([recognizer.main_face(path).crop for path in paths])
     torch.testing.assert_close(found, expected)
-    assert recognizer.manner == "aligned to 32x32 by acquainted"
+    assert recognizer.preparation == "aligned to 32x32 by acquainted"
     torch.testing.assert_close(recognizer.embed(paths[1]), found[1], rtol=1e-4, atol=1e-5)
 
 
@@ -233,7 +233,7 @@ def test_without_a_detector_crops_are_taken_as_they_are(source: ModelSource, tmp
     with pytest.raises(DataError, match=r"model reads 32x32\), got 80x100: give a detector, or align the photo"):
         plain.embed(photograph)
     assert plain.embed_usable([photograph]).problems.keys() == {0}
-    assert "no detector" in plain.manner
+    assert "no detector" in plain.preparation
     assert plain.main_face(crop).score is None
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fedra.data import load
 from fedra.errors import ConfigError, DataError
-from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, photographs, write_photographs
+from fedra.faces.synthetic import PhotoSettings, SyntheticFaces, photographs, write_photos
 from fedra.faces.synthetic.traits import KNOBS
 
 CALM = dict.fromkeys(KNOBS, 0.0)
@@ -101,7 +101,7 @@ def test_pixels_alone_hardly_verify(tmp_path: Path) -> None:
 
 
 def test_photographs_hold_the_whole_face() -> None:
-    settings = PhotographSettings(height=120, width=160)
+    settings = PhotoSettings(height=120, width=160)
     images, points = photographs(SyntheticFaces(), [(person, 0) for person in range(12)], settings)
     assert images.shape == (12, 3, 120, 160)
     assert points[..., 0].min() > 0
@@ -115,8 +115,8 @@ def test_photographs_hold_the_whole_face() -> None:
 
 
 def test_written_photographs(tmp_path: Path) -> None:
-    settings = PhotographSettings(height=80, width=100)
-    base = write_photographs(tmp_path / "photos", SyntheticFaces(), identities=3, images=4, settings=settings)
+    settings = PhotoSettings(height=80, width=100)
+    base = write_photos(tmp_path / "photos", SyntheticFaces(), identities=3, images=4, settings=settings)
     files = sorted(str(path.relative_to(base)) for path in base.rglob("*.jpg"))
     assert files[0] == "person_00000/0000.jpg"
     assert len(files) == 12
@@ -128,4 +128,4 @@ def test_written_photographs(tmp_path: Path) -> None:
     assert np.abs(read - images[0].permute(1, 2, 0).numpy()).mean() < 12
     assert load("faces", root=tmp_path, folders=["photos"], size=32, test_fraction=0.25).classes[2] == "person_00002"
     with pytest.raises(DataError, match="photos' exists: give another name"):
-        write_photographs(base, SyntheticFaces(), identities=1, images=1)
+        write_photos(base, SyntheticFaces(), identities=1, images=1)

@@ -14,7 +14,7 @@ from fedra.errors import ConfigError, DataError
 from fedra.faces import Decision, Detector, ErrorRate, FaceRecognizer, ModelSource, calibrate, calibrate_people
 from fedra.faces.metrics import Scores
 from fedra.faces.recognition.choose_threshold import count_comparisons, pool_templates
-from fedra.faces.recognition.thresholds import save_decision, stored_decision
+from fedra.faces.recognition.thresholds import read_decision, save_decision
 
 
 def crowd(people: int, photos: int, noise: float = 0.6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,15 +137,15 @@ def test_a_rate_is_estimated_only_where_it_was_measured() -> None:
 def test_a_threshold_is_kept_beside_its_model(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "run")
     source = ModelSource(path=str(tmp_path / "run"))
-    assert stored_decision(source, "f") is None
+    assert read_decision(source, "f") is None
     made = calibrate_people(*crowd(3, 2), 0.1, fingerprint="f", data="x")
     assert save_decision(source, made) == tmp_path / "run/threshold.json"
     assert sys.platform == "win32" or stat.S_IMODE((tmp_path / "run/threshold.json").stat().st_mode) == 0o600
-    assert stored_decision(source, "f") == made
-    assert stored_decision(source, "another") is None
+    assert read_decision(source, "f") == made
+    assert read_decision(source, "another") is None
     (tmp_path / "run/threshold.json").write_text("{}")
     with pytest.raises(DataError, match="is damaged"):
-        stored_decision(source, "f")
+        read_decision(source, "f")
     weights = ModelSource(path=str(tmp_path / "net.pt"), network="mobilefacenet")
     assert save_decision(weights, made) == tmp_path / "net.pt.threshold.json"
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedra.data import Dataset, Split
-from fedra.data.pairs import alternating, draw_pairs
+from fedra.data.pairs import draw_pairs, interleave_pairs
 from fedra.errors import DataError
 
 
@@ -65,7 +65,7 @@ def test_folds_have_both_kinds() -> None:
     assert pairs.folds.bincount().tolist() == [40] * 10
     assert pairs.folds.diff().min() >= 0
     assert all(pairs.same[pairs.folds == fold].sum() == 20 for fold in range(10))
-    uneven = alternating(torch.zeros(10, 2, dtype=torch.int64), torch.ones(30, 2, dtype=torch.int64))
+    uneven = interleave_pairs(torch.zeros(10, 2, dtype=torch.int64), torch.ones(30, 2, dtype=torch.int64))
     assert all(uneven.same[uneven.folds == fold].sum() == 1 for fold in range(10))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedra.models import build, parameters_of
+from fedra.models import build, count_parameters
 
 COLOR, SMALL_COLOR, GRAY = (3, 32, 32), (3, 28, 28), (1, 28, 28)
 
@@ -41,10 +41,10 @@ COLOR, SMALL_COLOR, GRAY = (3, 32, 32), (3, 28, 28), (1, 28, 28)
 )
 def test_count(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, Any], count: int) -> None:
     with torch.device("meta"):
-        assert parameters_of(build(name, shape, classes, seed=0, **settings)) == count
+        assert count_parameters(build(name, shape, classes, seed=0, **settings)) == count
 
 
 def test_fedarc_counts_in_print_include_the_class_vectors() -> None:
     with torch.device("meta"):
-        assert parameters_of(build("fedarc-cnn", GRAY, 10, seed=0)) + 10 * 512 == 326_538
-        assert parameters_of(build("fedarc-resnet18", COLOR, 100, seed=0)) + 100 * 512 == 11_805_348
+        assert count_parameters(build("fedarc-cnn", GRAY, 10, seed=0)) + 10 * 512 == 326_538
+        assert count_parameters(build("fedarc-resnet18", COLOR, 100, seed=0)) + 100 * 512 == 11_805_348

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedra.errors import ConfigError
-from fedra.models import build, parameters_of
+from fedra.models import build, count_parameters
 from fedra.models.mobilefacenet import Bottleneck
 from fedra.models.normalization import Normalizer
 
@@ -59,7 +59,7 @@ def test_published_size(name: str, settings: dict[str, Any], count: int, million
     with torch.device("meta"):
         body = build(name, FACE, 10, seed=0, **settings).body.eval()
         products = multiplications(body, torch.zeros(1, *FACE))
-    assert parameters_of(body) == count
+    assert count_parameters(body) == count
     if millions is not None:
         assert products / 1e6 == pytest.approx(millions, rel=0.005)
 
@@ -69,7 +69,7 @@ def test_prelu_adds_one_weight_per_activated_channel() -> None:
         plain, learned = (build("ghostfacenet", FACE, 2, seed=0, activation=a) for a in ("relu", "prelu"))
     slopes = sum(layer.num_parameters for layer in learned.modules() if isinstance(layer, nn.PReLU))
     assert slopes > 0
-    assert parameters_of(learned) - parameters_of(plain) == slopes
+    assert count_parameters(learned) - count_parameters(plain) == slopes
 
 
 @pytest.mark.parametrize("shape", [(3, 112, 96), (1, 28, 28), (3, 56, 56), (3, 33, 47), (3, 16, 16)])

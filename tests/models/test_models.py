@@ -12,7 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from fedra.errors import ConfigError
 from fedra.models import MODELS, RecognitionModel, build
-from fedra.models.recognition_model import keeps_contract
+from fedra.models.recognition_model import has_body_and_head
 from fedra.models.vit import LocalityAttention, ShiftedPatches
 from fedra.registry import fields
 
@@ -61,7 +61,7 @@ def test_contract(name: str, shape: tuple[int, ...], settings: dict[str, Any]) -
     assert len(features) == 3
     assert model(inputs).shape == (3, 5)
     assert torch.equal(model(inputs), model.head(features))
-    assert keeps_contract(model)
+    assert has_body_and_head(model)
 
 
 @each_variant

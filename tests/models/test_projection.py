@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from fedra.models import build, with_projection
-from fedra.models.recognition_model import keeps_contract
+from fedra.models.recognition_model import has_body_and_head
 
 
 def test_two_layers_stand_between_body_and_head() -> None:
     plain = build("mlp", (1, 4, 4), 3, seed=0, hidden=(8,))
     model = with_projection(plain, 5, (1, 4, 4), 3, seed=1)
     inputs = torch.randn(6, 1, 4, 4, generator=torch.Generator().manual_seed(2))
-    assert keeps_contract(model)
+    assert has_body_and_head(model)
     assert model.body(inputs).shape == (6, 5)
     assert model(inputs).shape == (6, 3)
     features = plain.body(inputs)

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from fedra.errors import ConfigError
 from fedra.models import NamedHead, RecognitionModel, build, check, named_head
-from fedra.models.recognition_model import keeps_contract
+from fedra.models.recognition_model import has_body_and_head
 
 IMAGES = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 VECTORS = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
@@ -42,7 +42,7 @@ def classifier() -> nn.Sequential:
 def test_resnet_with_fc() -> None:
     module = ToyResNet()
     model = named_head(module, "fc", example=IMAGES)
-    assert keeps_contract(model)
+    assert has_body_and_head(model)
     assert {name for name, _ in model.named_parameters()} == {
         "head.weight",
         "head.bias",

@@ -13,7 +13,7 @@ from fedra.algorithms import fedarc, fedavg, fedlc, fedntd, fedprox, fedsam, fed
 from fedra.algorithms.fedprox import Proximal
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.portions import portions
+from fedra.core.step_views import iterate_chunks
 from fedra.core.tree import Params
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Accumulate, Clip
@@ -62,7 +62,7 @@ def test_the_gradient_is_that_of_the_whole_batch(functional: bool) -> None:
 def test_portions_are_nearly_equal_and_never_empty(passes: int, sizes: list[int]) -> None:
     scene = toy.scene(fedavg(), local=LOCAL)
     view, seen = scene.view(), []
-    for share in portions(view, passes):
+    for share in iterate_chunks(view, passes):
         seen.append(len(view.batch.targets))
         assert share == seen[-1] / 7
     assert seen == sizes

@@ -107,7 +107,7 @@ def test_a_stack_counts_as_its_uploads_one_by_one(rule: Combine) -> None:
         broken_step=[None] * 4,
     )
     wanted = combined(rule, *several)
-    found = rule.finish(rule.add_stack(rule.add_stack(rule.start(), whole.picked([0, 1])), whole.picked([2, 3])))
+    found = rule.finish(rule.add_stack(rule.add_stack(rule.start(), whole.select([0, 1])), whole.select([2, 3])))
     assert float(found.params["w"]) == pytest.approx(float(wanted.params["w"]), rel=1e-6)
     assert float(found.buffers["body.mean"]) == pytest.approx(float(wanted.buffers["body.mean"]), rel=1e-6)
     assert int(found.buffers["body.batches"]) == int(wanted.buffers["body.batches"])

@@ -62,7 +62,7 @@ def work(rounds: int = 1000, module: toy.Net | None = None) -> Job:
     return toy.job(fedavg(), module or toy.mlp(torch.float32), local=replace(toy.LOCAL, rounds=rounds))
 
 
-def picked(choice: Choice) -> tuple[str, dict[str, Any]]:
+def select(choice: Choice) -> tuple[str, dict[str, Any]]:
     return choice.runner, choice.settings
 
 
@@ -71,19 +71,19 @@ ONE_THREAD = {"threads": 1}
 
 def test_one_client_a_round_on_one_core_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "Trial", None)
-    assert picked(choose(work(), cohort=1, cores=1)) == ("sequential", ONE_THREAD)
+    assert select(choose(work(), cohort=1, cores=1)) == ("sequential", ONE_THREAD)
 
 
 @pytest.mark.parametrize(("threaded", "threads"), [(0.004, 8), (0.009, 1)])
 def test_one_client_a_round_takes_all_cores_if_that_clearly_helps(fake: Any, threaded: float, threads: int) -> None:
     fake(threaded=threaded)
-    assert picked(choose(work(), cohort=1, cores=8)) == ("sequential", {"threads": threads})
+    assert select(choose(work(), cohort=1, cores=8)) == ("sequential", {"threads": threads})
 
 
 def test_a_short_run_stays_sequential(fake: Any) -> None:
     fake(single=0.01)
     choice = choose(work(rounds=10), cohort=20, cores=8)
-    assert picked(choice) == ("sequential", ONE_THREAD)
+    assert select(choice) == ("sequential", ONE_THREAD)
     assert "about 2.0 s of training in total" in choice.reason
 
 
@@ -101,7 +101,7 @@ def test_long_steps_are_shared_out_without_a_trial(
 ) -> None:
     fake(single=None, operations=1e11, operations_per_step=1e9)
     choice = choose(work(), cohort, cores)
-    assert picked(choice) == wanted
+    assert select(choice) == wanted
     assert choice.reason == "1 GFLOP per step: no calibration needed"
 
 
@@ -140,7 +140,7 @@ def test_no_stack_of_convolutions_on_a_cpu(fake: Any) -> None:
 def test_on_a_gpu_never_a_pool(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "_on_cpu", lambda job: False)
     fake(stacked=0.02, operations=1e12, operations_per_step=1e10)
-    assert picked(choose(work(), cohort=80, cores=8)) == ("sequential", ONE_THREAD)
+    assert select(choose(work(), cohort=80, cores=8)) == ("sequential", ONE_THREAD)
     fake(stacked=0.001, operations=1e12, operations_per_step=1e10)
     assert choose(work(module=toy.conv(torch.float32)), cohort=80, cores=8).runner == "stacked"
 
@@ -191,7 +191,7 @@ def test_another_job_that_cannot_be_stacked_keeps_the_stack_away(fake: Any) -> N
 def test_a_job_that_fails_is_left_to_the_run_to_tell() -> None:
     broken = replace(work(), algorithm=scaffold(), local=replace(toy.LOCAL, optimizer="adam"))
     choice = choose(broken, cohort=3, cores=1)
-    assert picked(choice) == ("sequential", ONE_THREAD)
+    assert select(choice) == ("sequential", ONE_THREAD)
     assert choice.reason == "calibration failed with ConfigError"
 
 

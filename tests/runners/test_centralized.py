@@ -30,7 +30,7 @@ from fedra.parts.combine import Median
 from fedra.parts.gradient import Accumulate, AlsoDescend, Clip
 from fedra.parts.margin import MarginSoftmax
 from fedra.runners import RUNNERS
-from fedra.runners.centralized import OPTIMIZER, refuse_federated_parts
+from fedra.runners.centralized import OPTIMIZER, check_centralized
 
 EPOCHS = 4
 SCALE, MARGIN, WEIGHT = 16.0, 0.3, 0.7
@@ -240,17 +240,17 @@ def test_a_loss_with_running_state_goes_on_from_epoch_to_epoch() -> None:
 )
 def test_what_needs_clients_is_refused(algorithm: Algorithm, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"centralized training cannot use the part {sentence}.*remove it, or use"):
-        refuse_federated_parts(algorithm)
+        check_centralized(algorithm)
 
 
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_every_algorithm_is_either_taken_or_refused_with_a_sentence(name: str) -> None:
     algorithm = ENTRIES[name].recipe()
     if name in ACCEPTED:
-        refuse_federated_parts(algorithm)
+        check_centralized(algorithm)
     else:
         with pytest.raises(ConfigError, match="centralized training cannot use the part"):
-            refuse_federated_parts(algorithm)
+            check_centralized(algorithm)
 
 
 def test_the_runner_wants_one_pool_and_one_epoch() -> None:

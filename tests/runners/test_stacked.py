@@ -22,7 +22,7 @@ from fedra.core.part import GradientFunction, GradientRule, Term
 from fedra.core.sharing import Sharing
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Local, View
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.errors import ConfigError, DataError
 from fedra.experiment.cohort import FaultRule
 from fedra.experiment.plan import Plan
@@ -165,7 +165,7 @@ def test_clients_may_prepare_their_inputs_each_in_its_way() -> None:
     mixed = [
         replace(one, transform=kind) for one, kind in zip(clients().examples, (AsIs(), Noisy(), AsIs()), strict=True)
     ]
-    assert apart(job(fedntd(), data=OwnClients(mixed))) < 1e-9
+    assert apart(job(fedntd(), data=SeparateClients(mixed))) < 1e-9
 
 
 @pytest.mark.parametrize("chunk", [1, 2, None])
@@ -201,7 +201,7 @@ def test_what_a_client_remembers_does_not_keep_the_stack_alive() -> None:
 def test_a_loss_that_is_not_finite_is_found_at_the_same_step() -> None:
     own = list(clients().examples)
     own[1] = replace(own[1], inputs=own[1].inputs.index_fill(0, torch.tensor([3]), torch.inf))
-    work = job(fedavg(), data=OwnClients(own))
+    work = job(fedavg(), data=SeparateClients(own))
     expected = [upload.broken_step for upload in run(work, ((0, 1, 2),)).uploads]
     assert expected[0] is None
     assert expected[1] is not None
@@ -281,7 +281,7 @@ def test_a_layer_that_cannot_be_stacked_is_named() -> None:
 
 
 def test_other_faults_keep_their_own_words_and_say_where() -> None:
-    wrong = OwnClients([replace(one, inputs=one.inputs[:, :3]) for one in clients().examples])
+    wrong = SeparateClients([replace(one, inputs=one.inputs[:, :3]) for one in clients().examples])
     with pytest.raises(RuntimeError, match="size") as caught:
         run(job(fedavg(), data=wrong), runner="stacked", chunk=3, threads=1)
     assert any("in round 1" in note for note in caught.value.__notes__)
@@ -291,7 +291,7 @@ def test_a_client_without_examples_is_refused() -> None:
     own = list(clients().examples)
     own[2] = Examples(own[2].inputs[:0], own[2].targets[:0])
     with pytest.raises(DataError, match="at least one example, got none for client 2"):
-        run(job(fedavg(), data=OwnClients(own)), runner="stacked", chunk=3, threads=1)
+        run(job(fedavg(), data=SeparateClients(own)), runner="stacked", chunk=3, threads=1)
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def test_a_stack_is_folded_without_its_broken_uploads(broken: list[int]) -> None
     own = list(clients().examples)
     for client in broken:
         own[client] = replace(own[client], inputs=own[client].inputs * torch.inf)
-    work = job(scaffold(), data=OwnClients(own))
+    work = job(scaffold(), data=SeparateClients(own))
     sound = tuple(client for client in range(3) if client not in broken)
     state = State.fresh(work)
     plan = Plan(1, faults=FaultRule(quorum=0.0, retries=0))

@@ -24,7 +24,7 @@ from fedra.experiment.plan import Plan
 from fedra.experiment.rounds import rounds
 from fedra.parts.personalize import FineTune
 from fedra.storage.checkpoint import Checkpoint
-from fedra.storage.client_state import ClientFiles, Memories
+from fedra.storage.client_state import ClientFiles, ClientStates
 from fedra.storage.state import State
 from remembering import config, longer, manifest_of, settle
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("ending", ["finished", "failed"])
 def test_the_temporary_folder_goes_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(Memories, "_make_room", _eagerly(Memories._make_room))
+    monkeypatch.setattr(ClientStates, "_make_room", _eagerly(ClientStates._make_room))
     made: list[str] = []
     real = ClientFiles.write
     monkeypatch.setattr(
@@ -53,7 +53,7 @@ def test_the_temporary_folder_goes_with_the_run(tmp_path: Path, monkeypatch: pyt
 def _eagerly(make_room: Any) -> Any:
     """Spills wait for nobody: the writer is let finish first, so that it is never found busy."""
 
-    def eager(self: Memories) -> None:
+    def eager(self: ClientStates) -> None:
         self._writer.wait()
         make_room(self)
 
@@ -77,7 +77,7 @@ def test_equal_bits_for_any_cap_reader_runner_and_after_a_resume(
     workers = config(memory={"precision": precision, "ram": 0}, runner={"name": "processes", "workers": 2})
     fedra.run(workers, out=tmp_path / "processes")
     assert tiny.record(tmp_path / "processes") == wanted
-    monkeypatch.setattr(Memories, "_resume_reading", lambda self: None)
+    monkeypatch.setattr(ClientStates, "_resume_reading", lambda self: None)
     fedra.run(half, out=tmp_path / "unread")
     assert tiny.record(tmp_path / "unread") == wanted
 
@@ -91,11 +91,11 @@ def test_precision_changes_the_result(tmp_path: Path) -> None:
 def test_two_runs_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their rounds take turns, and neither finds the other's clients."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(Memories, "_make_room", _eagerly(Memories._make_room))
+    monkeypatch.setattr(ClientStates, "_make_room", _eagerly(ClientStates._make_room))
     jobs = [toy.job(moon(), seed=seed) for seed in (1, 2)]
 
     def training(work: Any, ram: float) -> tuple[State, Any]:
-        state = State.fresh(work, memory=Memories(ram=ram))
+        state = State.fresh(work, memory=ClientStates(ram=ram))
         return state, rounds(work, fedra.runners.RUNNERS["sequential"](work), Plan(4, CohortRule(0.7)), state)
 
     alone = [training(work, 100) for work in jobs]
@@ -149,7 +149,7 @@ def test_a_stop_at_any_file_operation_while_memories_spill(
     table = config(memory={"ram": 0})
     fedra.run(table, out=tmp_path / "whole")
     whole = tiny.record(tmp_path / "whole")
-    monkeypatch.setattr(Memories, "_make_room", _eagerly(Memories._make_room))
+    monkeypatch.setattr(ClientStates, "_make_room", _eagerly(ClientStates._make_room))
     monkeypatch.setattr(Checkpoint, "save", save)
     real, calls, stops, ahead = getattr(os, operation), 0, 0, 0
 
@@ -198,7 +198,7 @@ def test_every_method_trains_from_the_disk_as_from_ram(name: str, tmp_path: Path
     runner = fedra.runners.RUNNERS["sequential"](work)
     history = toy.start(work)
     history.round(runner, work, 0, (0, 1, 2))
-    store = Memories(ClientFiles(tmp_path), ram=0)
+    store = ClientStates(ClientFiles(tmp_path), ram=0)
     store.put(1, {client: store.pack(one) for client, one in history.memory.items() if one})
     store.expect(())
     settle(store)

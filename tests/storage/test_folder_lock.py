@@ -83,7 +83,7 @@ def test_a_folder_is_free_after_a_mistake(tmp_path: Path) -> None:
 
 def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
     config = read(tiny.table())
-    with RunFolder(tmp_path).begun(config, force=False), pytest.raises(RunError, match="is in use"):
+    with RunFolder(tmp_path).create(config, force=False), pytest.raises(RunError, match="is in use"):
         fedra.run(tiny.table(), out=tmp_path, force=True)
-    with pytest.raises(ConfigError, match="was started"), RunFolder(tmp_path).begun(config, force=False):
+    with pytest.raises(ConfigError, match="was started"), RunFolder(tmp_path).create(config, force=False):
         pass

@@ -12,7 +12,7 @@ import torch
 
 from fedra.core.tree import flatten
 from fedra.errors import RunFailed
-from fedra.storage.client_state import Memories, pack
+from fedra.storage.client_state import ClientStates, pack
 from fedra.storage.client_state import client_files as files
 from fedra.storage.client_state.packed_tree import decode, encode
 from remembering import SIZE, filled, memory, settle, value_of
@@ -81,7 +81,7 @@ def test_a_client_that_trains_while_its_old_file_is_read_keeps_the_new(
 
 def test_without_a_folder_the_overflow_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    store = Memories(ram=0)
+    store = ClientStates(ram=0)
     for round in range(1, 4):
         store.put(round, {0: pack(memory(round)), 1: pack(memory(-round))})
         store.expect(())

@@ -15,7 +15,7 @@ from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
-from fedra.core.portions import aside
+from fedra.core.step_views import gradient_at
 from fedra.core.tree import Params, Tree
 from fedra.core.view import View
 from fedra.parts.twin import Twin
@@ -41,11 +41,11 @@ class MixedTwin(Twin):
         reference = next(iter(origin.params.values()))  # gives device and type
         return {**origin._asdict(), "alpha": reference.new_full((), self.alpha)}
 
-    def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
+    def train_alongside(self, algorithm: Algorithm, params: Params, view: View) -> None:
         twin = view.carried[self.name]
         alpha, model = twin["alpha"], {name: value.detach() for name, value in params.items()}
         mixed = Weights(_mix(alpha, twin["params"], model), twin.get("buffers", {}))
-        gradient, buffers = aside(view, [algorithm.label_loss], mixed)
+        gradient, buffers = gradient_at(view, [algorithm.label_loss], mixed)
         updated = self.step(twin, tree.scale(gradient, alpha), buffers, view)
         if self.adaptive:
             difference = tree.subtract(tree.select(twin["params"], gradient), model)

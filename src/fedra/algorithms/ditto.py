@@ -12,7 +12,7 @@ from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
-from fedra.core.portions import aside
+from fedra.core.step_views import gradient_at
 from fedra.core.tree import Params, Tree
 from fedra.core.view import View
 from fedra.parts.twin import Twin
@@ -31,10 +31,10 @@ class TetheredTwin(Twin):
     strength: Strength = 0.1
     formula: ClassVar[str] = "v_k minimizes L_k(v) + strength/2 ||v - w_g||^2"
 
-    def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
+    def train_alongside(self, algorithm: Algorithm, params: Params, view: View) -> None:
         twin = view.carried[self.name]
         personal = Weights(twin["params"], twin.get("buffers", {}))
-        gradient, buffers = aside(view, [algorithm.label_loss], personal)
+        gradient, buffers = gradient_at(view, [algorithm.label_loss], personal)
         difference = tree.subtract(tree.select(personal.params, gradient), view.client.origin.params)
         view.carry(self.name, self.step(twin, tree.add(gradient, difference, self.strength), buffers, view))
 

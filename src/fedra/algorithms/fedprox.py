@@ -13,7 +13,7 @@ from torch import Tensor
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import LooksBack
+from fedra.core.capabilities import ComparesWithOrigin
 from fedra.core.model import Output
 from fedra.core.part import Term
 from fedra.core.tree import Params
@@ -22,7 +22,7 @@ from fedra.registry import Strength
 
 
 @dataclass(frozen=True)
-class Proximal(Term, LooksBack):
+class Proximal(Term, ComparesWithOrigin):
     """Half of mu times the squared distance to the received weights (FedProx, Li et al., MLSys 2020).
 
     Args:

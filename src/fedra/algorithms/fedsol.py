@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import LooksBack, Teachers
+from fedra.core.capabilities import ComparesWithOrigin, Teachers
 from fedra.core.model import Output, Weights
 from fedra.core.part import GradientRule, Term
 from fedra.core.tree import Params
@@ -50,7 +50,7 @@ class Distillation(Term, Teachers):
 
 
 @dataclass(frozen=True)
-class DriftRadius(Radius, LooksBack):
+class DriftRadius(Radius, ComparesWithOrigin):
     """FedSoL's adaptive radius: larger for weights that have drifted further from the received ones.
 
     Args:

@@ -13,7 +13,7 @@ from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.part import GradientFunction, GradientRule
-from fedra.core.portions import halves, showing
+from fedra.core.step_views import halves, restrict_batch
 from fedra.core.tree import Params
 from fedra.core.view import View
 from fedra.parts.personalize import FineTune, Stages
@@ -44,13 +44,13 @@ class MetaStep(GradientRule):
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         first, second = halves(view.batch)
         rate = view.client.optimizer.lr if self.inner_lr is None else self.inner_lr
-        with showing(view, first):
+        with restrict_batch(view, first):
             stepped = tree.add(params, inner(params), -rate)
-        with showing(view, second):
+        with restrict_batch(view, second):
             gradient = inner(stepped)
         if self.order == "first":
             return gradient
-        with showing(view, first):
+        with restrict_batch(view, first):
             forward = inner(tree.add(params, gradient, self.delta))
             backward = inner(tree.add(params, gradient, -self.delta))
         return tree.add(gradient, tree.subtract(forward, backward), -rate / (2 * self.delta))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedra.analysis.embeddings import Embeddings
-from fedra.core.evaluate import nobody
+from fedra.core.evaluate import ignore_progress
 from fedra.core.random import generator
 from fedra.errors import ConfigError, DataError
 from fedra.losses.angle import normalize
@@ -28,7 +28,7 @@ ALL_PAIRS = 200_000_000
 BLOCK = 4_000_000
 """Number of cosines in memory at once."""
 
-ACROSS, TOGETHER, OWN_ACROSS, OWN_TOGETHER = range(4)
+OTHER_CLASS_CROSS_CLIENT, OTHER_CLASS_SAME_CLIENT, SAME_CLASS_CROSS_CLIENT, SAME_CLASS_SAME_CLIENT = range(4)
 """The kind of a pair: 2 if both have the same class, plus 1 if both have the same client."""
 
 
@@ -80,18 +80,18 @@ class Angles:
             "without_direction": self.without_direction,
             "classes": self.classes,
             "pairs": "drawn" if self.drawn else "all",
-            "within_class_pairs": int(self.histogram(OWN_ACROSS, OWN_TOGETHER).sum()),
-            "between_class_pairs": int(self.histogram(ACROSS, TOGETHER).sum()),
-            "within_class_cosine": self.mean_cosine(OWN_ACROSS, OWN_TOGETHER),
-            "between_class_cosine": self.mean_cosine(ACROSS, TOGETHER),
+            "within_class_pairs": int(self.histogram(SAME_CLASS_CROSS_CLIENT, SAME_CLASS_SAME_CLIENT).sum()),
+            "between_class_pairs": int(self.histogram(OTHER_CLASS_CROSS_CLIENT, OTHER_CLASS_SAME_CLIENT).sum()),
+            "within_class_cosine": self.mean_cosine(SAME_CLASS_CROSS_CLIENT, SAME_CLASS_SAME_CLIENT),
+            "between_class_cosine": self.mean_cosine(OTHER_CLASS_CROSS_CLIENT, OTHER_CLASS_SAME_CLIENT),
         }
         if self.clients is not None:
             found |= {
                 "clients": self.clients,
-                "within_class_one_client_cosine": self.mean_cosine(OWN_TOGETHER),
-                "within_class_cross_client_cosine": self.mean_cosine(OWN_ACROSS),
-                "between_class_one_client_cosine": self.mean_cosine(TOGETHER),
-                "between_class_cross_client_cosine": self.mean_cosine(ACROSS),
+                "within_class_one_client_cosine": self.mean_cosine(SAME_CLASS_SAME_CLIENT),
+                "within_class_cross_client_cosine": self.mean_cosine(SAME_CLASS_CROSS_CLIENT),
+                "between_class_one_client_cosine": self.mean_cosine(OTHER_CLASS_SAME_CLIENT),
+                "between_class_cross_client_cosine": self.mean_cosine(OTHER_CLASS_CROSS_CLIENT),
             }
         return found | self.means
 
@@ -102,7 +102,7 @@ def steps(examples: int, pairs: int) -> int:
 
 
 def angles(
-    embeddings: Embeddings, *, pairs: int = 1_000_000, seed: int = 0, done: Callable[[int], None] = nobody
+    embeddings: Embeddings, *, pairs: int = 1_000_000, seed: int = 0, done: Callable[[int], None] = ignore_progress
 ) -> Angles:
     """Measure the angles of all pairs of examples, and the cosines of the classes' mean directions.
 

@@ -16,7 +16,7 @@ from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.part import GradientFunction, GradientRule, Term
-from fedra.core.random import unmoved
+from fedra.core.random import preserve_rng
 from fedra.core.tree import Params
 from fedra.core.view import Server, Upload, View
 from fedra.errors import ConfigError
@@ -91,8 +91,8 @@ class Preservation:
 
     def _count(self, params: Params, buffers: Params) -> Counts:
         job = self.job
-        assert job.judged is not None, "checked when the observers are made"
-        return evaluate(job.model, Weights(params, buffers), job.judged, job.classes)
+        assert job.evaluated_examples is not None, "checked when the observers are made"
+        return evaluate(job.model, Weights(params, buffers), job.evaluated_examples, job.classes)
 
 
 @dataclass
@@ -134,7 +134,7 @@ class ProximalDiagnosis(GradientRule):
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         update = inner(params)
-        with unmoved(view.batch.inputs.device):
+        with preserve_rng(view.batch.inputs.device):
             proximal = view.gradient([self.term], params)
             loss = view.value(self.term, params)
         with torch.no_grad():
@@ -149,13 +149,13 @@ class ProximalDiagnosis(GradientRule):
         return update
 
 
-def with_proximal_diagnostics(job: Job) -> Job:
+def add_proximal_diagnostics(job: Job) -> Job:
     """Return the job with the diagnosis around all its gradient rules.
 
     It measures the term that these rules perturb along or also descend (FedSoL's own if there is none), with drift
     normalized as theirs.
     """
-    parts = list(job.algorithm.every_part())
+    parts = list(job.algorithm.all_parts())
     along = [rule.along for rule in parts if isinstance(rule, Perturb) and rule.along is not None]
     along += [rule.term for rule in parts if isinstance(rule, AlsoDescend)]
     radii = [part for part in parts if isinstance(part, DriftRadius)]
@@ -168,7 +168,7 @@ def observers(
     classes: bool, preservation: bool, divergence: bool, job: Job, past: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[ClassAccuracy | Preservation | Divergence, ...]:
     """Return the observers that are switched on; `past` are the rounds of a resumed run."""
-    if preservation and job.judged is None:
+    if preservation and job.evaluated_examples is None:
         raise ConfigError("data must have a test set for diagnostics.preservation, got none: switch it off, or add one")
     not_averaged = job.algorithm.sharing.kept
     if preservation and not_averaged:

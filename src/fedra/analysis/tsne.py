@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedra.analysis.embeddings import Embeddings
-from fedra.core.evaluate import nobody
+from fedra.core.evaluate import ignore_progress
 from fedra.core.random import key
 from fedra.errors import ConfigError
 
@@ -22,7 +22,7 @@ STEPS = sum(ITERATIONS)
 
 
 def tsne(
-    embeddings: Embeddings, *, perplexity: float = 30.0, seed: int = 0, done: Callable[[int], None] = nobody
+    embeddings: Embeddings, *, perplexity: float = 30.0, seed: int = 0, done: Callable[[int], None] = ignore_progress
 ) -> NDArray[np.float64]:
     """Return the t-SNE positions of embeddings, bitwise the same for the same seed and machine.
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
 from fedra.errors import FedraError, RunError
-from fedra.evaluation.results import was_tested
+from fedra.evaluation.results import is_evaluated
 from fedra.storage.state import State
 
 
@@ -163,7 +163,7 @@ class Callbacks:
     def round_end(self, report: RoundReport) -> None:
         """Record a finished round and call its hooks."""
         self.run.metrics.append(report.metrics)
-        if was_tested(report.metrics):
+        if is_evaluated(report.metrics):
             self.call("on_evaluation", report.metrics)
         self.call("on_round_end", report)
 

@@ -44,4 +44,4 @@ class CSVLog(Callback):
         writer.writerows(run.metrics)
         path = self._given or run.folder / "metrics.csv"  # type: ignore[operator]
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.getvalue().encode(), lasting=False)
+        write_atomically(path, text.getvalue().encode(), durable=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedra.callbacks.callback import Callback, RunContext
 from fedra.errors import ConfigError
-from fedra.evaluation.results import was_tested
+from fedra.evaluation.results import is_evaluated
 
 
 class EarlyStopping(Callback):
@@ -47,7 +47,7 @@ class EarlyStopping(Callback):
     def _check(self, run: RunContext) -> None:
         best, since = -math.inf, 0
         for line in run.metrics:
-            if not was_tested(line):
+            if not is_evaluated(line):
                 continue
             value = line.get(self.metric)
             now = -math.inf if value is None else self._sign * value

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedra.callbacks.callback import Callback, RoundReport, RunContext
-from fedra.console import LINE_SECONDS, duration, tell
-from fedra.evaluation.results import collapse_in
+from fedra.console import LINE_SECONDS, format_duration, tell
+from fedra.evaluation.results import find_collapse
 from fedra.faces.metrics.collapse import collapse_warning
 
 QUIET_SECONDS = 10.0
@@ -103,7 +103,7 @@ class Lines:
         current, passed = math.ceil(at), at - self._first
         left = (now - self._started) / passed * (self._rounds - self._first - passed)
         self._console.print(
-            f"{self._title}  round {current}/{self._rounds}  {at - current + 1:.0%} done  {duration(left)} left",
+            f"{self._title}  round {current}/{self._rounds}  {at - current + 1:.0%} done  {format_duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
@@ -119,7 +119,7 @@ class Lines:
         shown = _accuracy(report.metrics)
         self._console.print(
             f"{self._title}  round {number}/{self._rounds}{shown and f'  {shown}'}"
-            f"  train loss {report.metrics['train_loss']:.4f}  {rate}  {duration(left)} left",
+            f"  train loss {report.metrics['train_loss']:.4f}  {rate}  {format_duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
@@ -182,5 +182,5 @@ def warn_of_restarts(console: Console | None, lines: list[dict[str, Any]]) -> No
 def warn_of_collapse(console: Console | None, metrics: Sequence[Mapping[str, Any]]) -> None:
     """Warn if embeddings have collapsed since the previous evaluation."""
     reason = metrics[-1].get("collapsed")
-    if reason is not None and collapse_in(metrics[:-1]) is None:
+    if reason is not None and find_collapse(metrics[:-1]) is None:
         tell(console, f"round {metrics[-1]['round']}: {collapse_warning(reason)}")

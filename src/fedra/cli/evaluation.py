@@ -79,7 +79,7 @@ def evaluate(
 
     from fedra.experiment.evaluating import evaluate as evaluate_model
     from fedra.faces.recognition.model_source import read_size
-    from fedra.models.embedder import read_flip
+    from fedra.models.embedder import parse_flip
 
     progress = Console(stderr=True)
     report = evaluate_model(
@@ -89,7 +89,7 @@ def evaluate(
         metrics=metric or (),
         network=network,
         size=read_size(input),
-        flip=read_flip(flip),
+        flip=parse_flip(flip),
         detector=detector,
         pairs=pairs,
         seed=seed,

@@ -100,11 +100,11 @@ def paint(
     from rich.console import Console
 
     from fedra.faces.recognition.model_source import read_size
-    from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
+    from fedra.faces.synthetic import PhotoSettings, SyntheticFaces, write_photos
     from fedra.faces.synthetic.traits import read_strengths
 
     height, width = read_size(size)
-    written = write_photographs(
+    written = write_photos(
         folder,
         SyntheticFaces(seed, knobs=read_strengths(strength or ())),
         identities=people,
@@ -112,7 +112,7 @@ def paint(
         first_identity=first_person,
         first_image=first_image,
         clients=clients or 0,
-        settings=PhotographSettings(height=height, width=width),
+        settings=PhotoSettings(height=height, width=width),
     )
     print_line(Console(), f"{people * images} photos of {people} people and points.json written to {written}")
 
@@ -241,11 +241,11 @@ def verify(
     if as_json:
         faces = [face_record(face) for face in found.faces]
         print_json(score=found.score, **decision_record(found.decision, found.threshold, found.same), faces=faces,
-                   notes=found.notes, done=recognizer.manner)  # fmt: skip
+                   notes=found.notes, done=recognizer.preparation)  # fmt: skip
         return
     console = Console()
     print_lines(Console(stderr=True), found.notes)
-    print_line(console, f"each photo was {recognizer.manner}")
+    print_line(console, f"each photo was {recognizer.preparation}")
     if found.decision is None:
         print_line(console, f"score {found.score:.4f}; {NO_THRESHOLD}")
     else:

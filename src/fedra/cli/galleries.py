@@ -101,7 +101,7 @@ def enroll(
     from_one = f" ({single} from a single photo)" if single else ""
     total = sum(found.people.values())
     enrolled, photos = _count(len(found.people), "person", "people"), _count(total, "photo", "photos")
-    print_line(Console(), f"{enrolled} enrolled{from_one} from {photos}, each {people.recognizer.manner}")
+    print_line(Console(), f"{enrolled} enrolled{from_one} from {photos}, each {people.recognizer.preparation}")
 
 
 @faces_app.command(
@@ -144,9 +144,9 @@ def identify(
             _print_answer(console, notes, answer)
     if as_json:
         photos = [_answer_record(answer) for answer in answers]
-        print_json(photos=photos, enrolled=len(people), done=people.recognizer.manner)
+        print_json(photos=photos, enrolled=len(people), done=people.recognizer.preparation)
     elif faces := [face for answer in answers for face in answer.faces]:
-        print_line(console, f"each photo was {people.recognizer.manner}")
+        print_line(console, f"each photo was {people.recognizer.preparation}")
         _print_error_rate(console, faces[0], people)
     if any(answer.problem for answer in answers):
         raise typer.Exit(1)

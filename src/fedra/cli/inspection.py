@@ -50,13 +50,13 @@ def split(
     """Show how the data are partitioned among the clients."""
 
     from fedra.config import reading as configuration
-    from fedra.config.imports import trusting
+    from fedra.config.imports import allow_trusted_imports
     from fedra.data.partition import client_names, table
     from fedra.data.partition.split_plot import draw
     from fedra.experiment.build import build_dataset, split_dataset
 
     checked = configuration.read(config, overrides or ())
-    with trusting(checked, trust, "the configuration", ("data",)):
+    with allow_trusted_imports(checked, trust, "the configuration", ("data",)):
         dataset = build_dataset(checked)
     parts = split_dataset(checked, dataset)
     targets = dataset.train.targets.numpy()
@@ -101,7 +101,7 @@ def show(config: ConfigArgument, overrides: Overrides = None) -> None:
     from fedra.config.names import build_algorithm
     from fedra.config.resolve import resolve_defaults
 
-    checked = resolve_defaults(configuration.read(config, overrides or ()), only_look=True)
+    checked = resolve_defaults(configuration.read(config, overrides or ()), skip_imports=True)
     console = Console()
     print_line(console, configuration.write(checked))
     if not imported_names(checked, ["algorithm"]):

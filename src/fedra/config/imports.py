@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fedra.config.schema import AlgorithmSection, Config
-from fedra.trust import importing, is_import, refusal
+from fedra.trust import allow_imports, import_error, is_import
 
 SECTIONS = ("data", "public", "model", "algorithm")
 """Sections whose name may be `module:function`."""
@@ -38,10 +38,12 @@ def _find_imports(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def trusting(config: Config, trust: bool, where: str, sections: Sequence[str] = SECTIONS) -> Iterator[None]:
+def allow_trusted_imports(
+    config: Config, trust: bool, where: str, sections: Sequence[str] = SECTIONS
+) -> Iterator[None]:
     """Allow imports of `module:function` names inside the block if `trust` is set, and raise at once otherwise."""
     names = imported_names(config, sections)
     if names and not trust:
-        raise refusal(list(names.values()), where)
-    with importing(trust):
+        raise import_error(list(names.values()), where)
+    with allow_imports(trust):
         yield

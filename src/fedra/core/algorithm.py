@@ -85,13 +85,13 @@ class Algorithm:
                 "cross-entropy"
             )
         by_name: dict[str, Part] = {}
-        for part in self.every_part():
+        for part in self.all_parts():
             if isinstance(part, KEEPS_STATE) and by_name.setdefault(part.name, part) != part:
                 raise ConfigError(
                     f"parts of the same name that keep state must be equal, got two different parts '{part.name}': "
                     "give both the same fields, or remove one"
                 )
-        for part in self.every_part():
+        for part in self.all_parts():
             part.check(self)
 
     def in_slot(self, slot: str) -> tuple[Part, ...]:
@@ -106,7 +106,7 @@ class Algorithm:
         found = getattr(self, slot)
         return tuple(found) if slot in MANY else () if found is None else (found,)
 
-    def every_part(self) -> Iterator[Part]:
+    def all_parts(self) -> Iterator[Part]:
         """All parts in slot order, nested parts included."""
 
         def walk(part: Part) -> Iterator[Part]:
@@ -121,7 +121,7 @@ class Algorithm:
     @cached_property
     def _by_name(self) -> dict[str, Part]:
         found: dict[str, Part] = {}
-        for part in self.every_part():
+        for part in self.all_parts():
             found.setdefault(part.name, part)
         return found
 
@@ -129,7 +129,7 @@ class Algorithm:
         """The parts by name, the key of their state; equal parts appear once."""
         return dict(self._by_name)
 
-    def able(self, capability: type[Capability]) -> dict[str, Capability]:
+    def with_capability(self, capability: type[Capability]) -> dict[str, Capability]:
         """The parts that have a capability, by name.
 
         Args:
@@ -182,7 +182,7 @@ class Algorithm:
     @cached_property
     def counts_steps(self) -> bool:
         """Whether any part uses the effective number of local steps."""
-        return any(isinstance(part, CountsSteps) for part in self.every_part())
+        return any(isinstance(part, CountsSteps) for part in self.all_parts())
 
     def check_training(self, optimizer: Optimizer, epochs: int) -> None:
         """Raise `ConfigError` if a part does not support the local training.
@@ -191,7 +191,7 @@ class Algorithm:
             optimizer: The optimizer of the first round.
             epochs: Number of local epochs.
         """
-        for part in self.every_part():
+        for part in self.all_parts():
             if isinstance(part, ChecksTraining):
                 part.check_training(optimizer, epochs)
 

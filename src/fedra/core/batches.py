@@ -12,7 +12,7 @@ from torch import Tensor
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.core.random import generator, shuffles
-from fedra.core.transfer import brought
+from fedra.core.transfer import to_device
 from fedra.core.view import Batch
 from fedra.errors import DataError
 
@@ -89,8 +89,8 @@ class Examples:
         Returns:
             Inputs and labels.
         """
-        raw = brought(self.inputs[start:end], model.device)
-        return model.ready(self.transform.prepare(raw)), brought(self.targets[start:end], model.device)
+        raw = to_device(self.inputs[start:end], model.device)
+        return model.ready(self.transform.prepare(raw)), to_device(self.targets[start:end], model.device)
 
     def kept(self) -> CachedExamples:
         """The same examples with cached batches, for a test set that is evaluated repeatedly."""
@@ -168,12 +168,12 @@ class LocalData:
         self._model = model
         self._local = local
         self.where = (seed, round, client)
-        self.targets = brought(examples.targets, model.device)
-        self.label_counts = brought(torch.bincount(examples.targets, minlength=classes), model.device)
-        self._raw = brought(examples.inputs, model.device) if examples.inputs.nbytes <= AHEAD else examples.inputs
+        self.targets = to_device(examples.targets, model.device)
+        self.label_counts = to_device(torch.bincount(examples.targets, minlength=classes), model.device)
+        self._raw = to_device(examples.inputs, model.device) if examples.inputs.nbytes <= AHEAD else examples.inputs
         self.prepared: Tensor | None = None
         if examples.transform.deterministic and examples.inputs.numel() * model.dtype.itemsize <= AHEAD:
-            self.prepared = model.ready(examples.transform.prepare(brought(examples.inputs, model.device)))
+            self.prepared = model.ready(examples.transform.prepare(to_device(examples.inputs, model.device)))
 
     def __len__(self) -> int:
         return len(self._examples)
@@ -183,7 +183,7 @@ class LocalData:
         augment = generator(seed, "augment", round, client)
         orders = torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._local.epochs))
         for epoch, order in enumerate(orders):
-            rows = brought(order, self._model.device)
+            rows = to_device(order, self._model.device)
             raw_rows = rows if self._raw.device == rows.device else order
             for start, end in self._local.batch_ranges(len(self)):
                 yield replace(self._batch(rows[start:end], raw_rows[start:end], augment), epoch=epoch)
@@ -193,5 +193,5 @@ class LocalData:
         targets = self.targets[rows]
         if self.prepared is not None:
             return Batch(self._model.format(self.prepared[rows]), targets, rows)
-        raw = brought(self._raw[raw_rows], self._model.device)
+        raw = to_device(self._raw[raw_rows], self._model.device)
         return Batch(self._model.ready(self._examples.transform.batch(raw, augment)), targets)

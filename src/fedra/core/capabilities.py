@@ -69,12 +69,12 @@ class OwnParams:
         raise TypeError(f"{type(self).__name__} must define init_params")
 
 
-class AsksClients:
+class CollectsFirstRows:
     """A start rule that has every client compute the initial rows of its classes, before the first round.
 
     Example:
         ```python
-        class MeanFeatures(StartRule, AsksClients):
+        class MeanFeatures(StartRule, CollectsFirstRows):
             def first_rows(self, features, targets, classes):
                 sums = torch.zeros(classes, features.shape[1]).index_add_(0, targets, features)
                 return {"head.weight": F.normalize(sums)}
@@ -114,10 +114,10 @@ class ClientState:
     """
 
     name: ClassVar[str]
-    suits_pool: ClassVar[bool] = False  # whether the state is meaningful in centralized training
+    works_centralized: ClassVar[bool] = False  # whether the state is meaningful in centralized training
 
     @property
-    def remembers(self) -> bool:
+    def has_state(self) -> bool:
         """Whether the part, with its current fields, has state or extras at all."""
         return True
 
@@ -292,18 +292,18 @@ class StepDraws:
         raise TypeError(f"{type(self).__name__} must define draw")
 
 
-class LooksBack:
+class ComparesWithOrigin:
     """The part compares the weights with those at the start of the round, which centralized training does not have.
 
     Example:
         ```python
-        class Distance(Term, LooksBack):
+        class Distance(Term, ComparesWithOrigin):
             closed_form = True
         ```
     """
 
 
-class Teachers(LooksBack):
+class Teachers(ComparesWithOrigin):
     """The part uses the outputs of frozen models on every batch.
 
     Example:
@@ -329,12 +329,12 @@ class Teachers(LooksBack):
         raise TypeError(f"{type(self).__name__} must define teachers")
 
 
-class TrainsBeside:
+class TrainsAlongside:
     """The part trains something of its own alongside the model, such as a personal model, in every local step.
 
     Example:
         ```python
-        class Personal(Personalizer, StepState, TrainsBeside):
+        class Personal(Personalizer, StepState, TrainsAlongside):
             def init_steps(self, client):
                 return tree.clone(client.origin.params)
 
@@ -344,7 +344,7 @@ class TrainsBeside:
         ```
     """
 
-    def beside(self, algorithm: Algorithm, params: Params, view: View) -> None:
+    def train_alongside(self, algorithm: Algorithm, params: Params, view: View) -> None:
         """One training step, called after the model's gradient is computed; it cannot affect the model.
 
         Args:
@@ -395,6 +395,6 @@ class CountsSteps(ChecksTraining):
 KEEPS_STATE = (OwnParams, ClientState, ServerState, StepState, StepDraws)
 """Capabilities whose values are stored under the part's name, so two different parts of one name would collide."""
 
-_ALL = (*KEEPS_STATE, AsksClients, CollectsUploads, Teachers, TrainsBeside, ChecksTraining)
+_ALL = (*KEEPS_STATE, CollectsFirstRows, CollectsUploads, Teachers, TrainsAlongside, ChecksTraining)
 HOOKS = {name: kind for kind in _ALL for name, value in vars(kind).items() if inspect.isfunction(value)}
 """The capability that each method belongs to."""

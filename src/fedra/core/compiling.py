@@ -63,7 +63,7 @@ def compile_pass(function: Pass) -> Pass:
     return result
 
 
-def refuse_without_compiler(device: torch.device) -> None:
+def check_compiler(device: torch.device) -> None:
     """Compile a trivial function, to fail before training if torch.compile does not work on this machine."""
     try:
         compile_pass(lambda _, inputs: inputs.sin() + 1)({}, torch.ones(8, device=device))

@@ -18,7 +18,7 @@ class Draws:
         self._model = model
         self._streams = [
             (name, part, generator(seed, f"draw {name}", round, client))
-            for name, part in algorithm.able(StepDraws).items()
+            for name, part in algorithm.with_capability(StepDraws).items()
         ]
 
     def step(self, examples: int) -> Tree:

@@ -68,7 +68,7 @@ class Counts:
         )
 
 
-def portions(examples: int) -> list[tuple[int, int]]:
+def evaluation_batches(examples: int) -> list[tuple[int, int]]:
     """Start and end of each evaluation batch."""
     return [(start, min(start + EVALUATION_BATCH, examples)) for start in range(0, examples, EVALUATION_BATCH)]
 
@@ -76,7 +76,7 @@ def portions(examples: int) -> list[tuple[int, int]]:
 def evaluate(model: Model, weights: Weights, test: Examples, classes: int, scores: bool = False) -> Counts:
     """Count correct predictions on a whole test set in this process; with `scores`, keep the logits."""
     arranged = Weights(model.arrange(weights.params), model.arrange(weights.buffers))
-    return Counts.total(count(model, arranged, test, classes, portions(len(test)), scores))
+    return Counts.total(count(model, arranged, test, classes, evaluation_batches(len(test)), scores))
 
 
 @torch.no_grad()
@@ -133,15 +133,15 @@ def _predict(model: Model, weights: Weights, test: Examples, start: int, end: in
     return _Prediction(logits.argmax(dim=1), loss, scored)
 
 
-def nobody(count: int) -> None:
+def ignore_progress(count: int) -> None:
     """Ignore progress; the default progress callback."""
 
 
 @torch.no_grad()
-def embed(model: Model, weights: Weights, examples: Examples, done: Callable[[int], None] = nobody) -> Tensor:
+def embed(model: Model, weights: Weights, examples: Examples, done: Callable[[int], None] = ignore_progress) -> Tensor:
     """The body's features (N, d) in evaluation mode, on the CPU; `done` receives the size of each finished batch."""
     features = []
-    for start, end in portions(len(examples)):
+    for start, end in evaluation_batches(len(examples)):
         inputs, _ = examples.ready(model, start, end)
         features.append(model.features(weights, inputs, train=False).flatten(1).cpu())
         done(end - start)

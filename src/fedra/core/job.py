@@ -66,7 +66,7 @@ class Job:
     keep_scores: bool = False  # whether evaluation returns the logits, which metrics such as AUROC need
 
     @property
-    def judged(self) -> Examples | None:
+    def evaluated_examples(self) -> Examples | None:
         """The examples that rounds are evaluated on: the validation examples if there are any, else the test set."""
         return self.test if self.validation is None else self.validation
 
@@ -128,13 +128,13 @@ class Job:
         """The part of the server's weights that all clients receive."""
         return self.algorithm.sharing.common(weights)
 
-    def remembered(self, client: int, weights: Weights, memory: Tree) -> Tree:
+    def client_state(self, client: int, weights: Weights, memory: Tree) -> Tree:
         """The client's state at the start of a round, with the current rows of its classes."""
         if self.owners is None:
             return memory
         return self.algorithm.sharing.delivered(weights, memory, self.owners.holdings[client])
 
-    def addressed(self, clients: Sequence[int], uploads: Uploads) -> Uploads:
+    def add_classes(self, clients: Sequence[int], uploads: Uploads) -> Uploads:
         """The uploads with the classes of their returned rows, which the server looks up itself."""
         name = self.algorithm.sharing.name
         if self.owners is None or name not in uploads.extras:
@@ -157,7 +157,7 @@ class Job:
         for rule in self.algorithm.start:
             draw = generator(self.seed, f"{rule.name} start")
             weights = Weights(rule.init_weights(weights.params, draw), weights.buffers)
-        if self.algorithm.able(OwnParams):
+        if self.algorithm.with_capability(OwnParams):
             weights = self._add_part_params(weights)
         classes = None if self.owners is None else self.classes
         self.algorithm.sharing.check_parameters(weights.params, self.model.names, classes)
@@ -171,7 +171,7 @@ class Job:
             features = self.model.output(weights, inputs).features.shape[1]
         sizes = Sizes(features, self.classes, 0 if self.public is None else self.public.classes)
         added: Params = {}
-        for name, part in self.algorithm.able(OwnParams).items():
+        for name, part in self.algorithm.with_capability(OwnParams).items():
             own = part.init_params(sizes, generator(self.seed, name))
             added |= {f"{name}.{n}": value.to(self.model.device, self.model.dtype) for n, value in own.items()}
         return Weights({**weights.params, **added}, weights.buffers)

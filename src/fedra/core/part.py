@@ -17,7 +17,7 @@ from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Server, Upload, View
 from fedra.errors import ConfigError
-from fedra.registry import checked_value, class_fields
+from fedra.registry import class_fields, validate_value
 
 if TYPE_CHECKING:
     from fedra.core.algorithm import Algorithm
@@ -73,7 +73,7 @@ class Part:
     def __post_init__(self) -> None:
         """Check every field against its annotation."""
         for name, known in class_fields(type(self)).items():
-            checked_value(f"the part '{self.name}'", known, getattr(self, name))
+            validate_value(f"the part '{self.name}'", known, getattr(self, name))
 
     def nested(self) -> tuple[Part, ...]:
         """The parts among this part's fields."""

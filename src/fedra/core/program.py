@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import ClientState, StepState, TrainsBeside
+from fedra.core.capabilities import ClientState, StepState, TrainsAlongside
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
 from fedra.core.part import GradientFunction, GradientRule
@@ -45,7 +45,9 @@ class ClientProgram:
 
     def memory(self, stored: Tree) -> Tree:
         """A client's state, with the initial state of parts that have none yet."""
-        missing = {name: part for name, part in self.algorithm.able(ClientState).items() if name not in stored}
+        missing = {
+            name: part for name, part in self.algorithm.with_capability(ClientState).items() if name not in stored
+        }
         if not missing:
             return stored
         origin = self.algorithm.sharing.received(self.origin, stored)
@@ -70,7 +72,7 @@ class ClientProgram:
 
     def init(self, client: Client) -> Tree:
         """What local steps change, before the first step; the caller must copy it, because it is shared."""
-        carried = {name: part.init_steps(client) for name, part in self.algorithm.able(StepState).items()}
+        carried = {name: part.init_steps(client) for name, part in self.algorithm.with_capability(StepState).items()}
         return {
             "params": tree.select(client.origin.params, self.trained),
             "buffers": client.origin.buffers,
@@ -119,8 +121,8 @@ class ClientProgram:
         """The client's new state, and the extras that its parts upload."""
         memory: Tree = {}
         extras: Tree = {}
-        for name, part in self.algorithm.able(ClientState).items():
-            if part.remembers:
+        for name, part in self.algorithm.with_capability(ClientState).items():
+            if part.has_state:
                 kept, sent = _check_finished(name, part.finish_client(local))
                 memory |= {name: kept} if kept else {}
                 extras |= {name: sent} if sent else {}
@@ -170,14 +172,14 @@ def nest(algorithm: Algorithm, view: View) -> GradientFunction:
     function: GradientFunction = objective
     for rule in reversed(algorithm.gradient):
         function = wrap(rule, function)
-    extra = algorithm.able(TrainsBeside).values()
+    extra = algorithm.with_capability(TrainsAlongside).values()
     if not extra:
         return function
 
     def with_extra(params: Params) -> Params:
         gradient = function(params)
         for part in extra:
-            part.beside(algorithm, params, view)
+            part.train_alongside(algorithm, params, view)
         return gradient
 
     return with_extra

@@ -79,7 +79,7 @@ def scoped_seed(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def unmoved(device: torch.device) -> Iterator[None]:
+def preserve_rng(device: torch.device) -> Iterator[None]:
     """Restore the random state of dropout layers on `device` after the block, for passes that must not advance it."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield

@@ -82,7 +82,7 @@ def finish(program: ClientProgram, client: Client, state: Tree, metrics: StepMet
 def init_server(algorithm: Algorithm, weights: Weights) -> Server:
     """The server before the first round."""
     common = algorithm.sharing.common(weights)
-    memory = {name: part.init_server(common) for name, part in algorithm.able(ServerState).items()}
+    memory = {name: part.init_server(common) for name, part in algorithm.with_capability(ServerState).items()}
     for name, values in memory.items():
         tree.check_tensors(f"the server state that init_server of the part '{name}' returns", values)
     return Server(weights=weights, memory={name: value for name, value in memory.items() if value})
@@ -90,7 +90,7 @@ def init_server(algorithm: Algorithm, weights: Weights) -> Server:
 
 def broadcast(algorithm: Algorithm, server: Server) -> Tree:
     """What every client receives in addition to the model."""
-    stateful = algorithm.able(ServerState)
+    stateful = algorithm.with_capability(ServerState)
     sent = {name: part.broadcast(server.memory.get(name, {})) for name, part in stateful.items()}
     return {name: value for name, value in sent.items() if value}
 
@@ -105,7 +105,7 @@ class Fold:
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
         self._combined = algorithm.combine.start()
-        self._collecting = algorithm.able(CollectsUploads)
+        self._collecting = algorithm.with_capability(CollectsUploads)
         self._totals: dict[str, Tree] = {name: {} for name in self._collecting}
         self.uploads = 0
 

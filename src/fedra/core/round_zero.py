@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import torch
 
-from fedra.core.capabilities import AsksClients
-from fedra.core.evaluate import embed, nobody
+from fedra.core.capabilities import CollectsFirstRows
+from fedra.core.evaluate import embed, ignore_progress
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.sharing import CLASSES
@@ -21,7 +21,7 @@ from fedra.core.view import Server
 
 
 @torch.no_grad()
-def round_zero(job: Job, weights: Weights, done: Callable[[int], None] = nobody) -> Weights:
+def round_zero(job: Job, weights: Weights, done: Callable[[int], None] = ignore_progress) -> Weights:
     """The initial weights after round zero; `done` receives the number of examples of each finished batch."""
     arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
     if rules := _rules(job):
@@ -44,11 +44,11 @@ def round_zero(job: Job, weights: Weights, done: Callable[[int], None] = nobody)
     return weights
 
 
-def looked_at(job: Job) -> int:
+def examples_in_round_zero(job: Job) -> int:
     """The number of examples that round zero processes."""
     own = job.population.examples if _rules(job) else 0
     return own + (0 if job.public is None else len(job.public.examples))
 
 
-def _rules(job: Job) -> list[AsksClients]:
-    return list(job.algorithm.able(AsksClients).values())
+def _rules(job: Job) -> list[CollectsFirstRows]:
+    return list(job.algorithm.with_capability(CollectsFirstRows).values())

@@ -52,7 +52,7 @@ class Sharing(Part, ClientState, CollectsUploads):
         return self.private + self.owned
 
     @property
-    def remembers(self) -> bool:
+    def has_state(self) -> bool:
         return bool(self.kept)
 
     @property
@@ -104,7 +104,7 @@ class Sharing(Part, ClientState, CollectsUploads):
 
     def received(self, origin: Weights, memory: Tree) -> Weights:
         """The model that a client starts from: the common model with the client's own values."""
-        return with_own(origin, memory[self.name] if self.name in memory else self._private(origin))
+        return with_client_values(origin, memory[self.name] if self.name in memory else self._private(origin))
 
     def init_client(self, origin: Weights) -> Tree:
         return self._private(origin)
@@ -163,7 +163,7 @@ class Sharing(Part, ClientState, CollectsUploads):
         return {name: value for group in weights for name, value in group.items() if self.is_private(name)}
 
 
-def with_own(weights: Weights, own: Params) -> Weights:
+def with_client_values(weights: Weights, own: Params) -> Weights:
     """The weights with the client's own values: private parameters, and the rows of its classes."""
     buffers = {name: own.get(name, value) for name, value in weights.buffers.items()}
     params = {name: value for name, value in own.items() if name not in buffers}

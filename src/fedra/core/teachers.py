@@ -26,7 +26,7 @@ LOOKUP_BATCH = 256
 def teacher_weights(algorithm: Algorithm, client: Client) -> TeacherWeights:
     """The frozen models of all parts."""
     teachers: TeacherWeights = {}
-    for part in algorithm.every_part():
+    for part in algorithm.all_parts():
         if not isinstance(part, Teachers):
             continue
         for name, weights in part.teachers(client).items():

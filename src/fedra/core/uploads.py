@@ -57,7 +57,7 @@ class Uploads:
     def __iter__(self) -> Iterator[Upload]:
         return (self[index] for index in range(len(self)))
 
-    def picked(self, indices: Sequence[int]) -> Uploads:
+    def select(self, indices: Sequence[int]) -> Uploads:
         """A selection of the uploads.
 
         Args:

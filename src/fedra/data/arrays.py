@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fedra.data.dataset import Dataset, Split
-from fedra.data.decoding import stratified
+from fedra.data.decoding import stratified_split
 from fedra.errors import ConfigError, DataError
 
 Layout = Literal["auto", "channels-last", "channels-first"]
@@ -262,7 +262,7 @@ def _check_scale(mean: Sequence[float] | None, std: Sequence[float] | None, chan
 def _hold_out(targets: Tensor, test_fraction: float, name: str) -> tuple[Tensor, Tensor]:
     if not 0 < test_fraction < 1:
         raise ConfigError(f"test_fraction must be between 0 and 1, got {test_fraction}")
-    rows, held_out = stratified(targets, test_fraction)
+    rows, held_out = stratified_split(targets, test_fraction)
     if len(held_out) == 0:
         raise DataError(
             f"{name} must have enough examples to hold out at least one, got {len(targets)} with test_fraction = "

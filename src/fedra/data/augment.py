@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
-from fedra.core.transfer import brought
+from fedra.core.transfer import to_device
 from fedra.data.dataset import Dataset
 from fedra.errors import ConfigError
 from fedra.registry import Registry
@@ -48,11 +48,11 @@ class Crop:
         rows, inside_rows = self._source(shifts[0], height)
         columns, inside_columns = self._source(shifts[1], width)
         pixels = (rows[:, :, None] * width + columns[:, None, :]).view(size, 1, -1)
-        window = batch.flatten(2).gather(2, brought(pixels, batch.device).expand(-1, channels, -1)).view_as(batch)
+        window = batch.flatten(2).gather(2, to_device(pixels, batch.device).expand(-1, channels, -1)).view_as(batch)
         if self.mode == "reflect":
             return window
         inside = (inside_rows[:, :, None] & inside_columns[:, None, :]).unsqueeze(1)
-        return window.mul_(brought(inside, batch.device))
+        return window.mul_(to_device(inside, batch.device))
 
     def _source(self, shift: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Return the rows (or columns) of each crop, clamped to the image, and which of them are not padding."""
@@ -72,7 +72,7 @@ class Flip:
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         chosen = torch.randint(2, (len(batch), 1, 1, 1), generator=generator).bool()
-        return torch.where(brought(chosen, batch.device), batch.flip(-1), batch)
+        return torch.where(to_device(chosen, batch.device), batch.flip(-1), batch)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Cutout:
         covered_rows = self._covered(len(batch), batch.shape[-2], generator)
         covered_columns = self._covered(len(batch), batch.shape[-1], generator)
         hole = (covered_rows[:, :, None] & covered_columns[:, None, :]).unsqueeze(1)
-        return batch.masked_fill(brought(hole, batch.device), 0.0)
+        return batch.masked_fill(to_device(hole, batch.device), 0.0)
 
     def _covered(self, size: int, length: int, generator: torch.Generator) -> Tensor:
         center = torch.randint(length, (size, 1), generator=generator)
@@ -106,8 +106,8 @@ class Normalize:
 
     def __call__(self, batch: Tensor) -> Tensor:
         channels = (-1, *(1 for _ in batch.shape[2:]))
-        mean = brought(torch.tensor(self.mean, dtype=batch.dtype).view(channels), batch.device)
-        std = brought(torch.tensor(self.std, dtype=batch.dtype).view(channels), batch.device)
+        mean = to_device(torch.tensor(self.mean, dtype=batch.dtype).view(channels), batch.device)
+        std = to_device(torch.tensor(self.std, dtype=batch.dtype).view(channels), batch.device)
         return (batch - mean).div_(std)
 
 

@@ -78,12 +78,12 @@ class PooledClients:
     def tensors(self) -> Iterable[Tensor]:
         return (self.pool.inputs, self.pool.targets)
 
-    def together(self) -> OwnClients:
+    def together(self) -> SeparateClients:
         """Return one client with the examples of all clients, each example once and in the order of the pool."""
         rows = torch.unique(torch.cat(list(self.rows)))
         if len(rows) == len(self.pool):
-            return OwnClients([self.pool])
-        return OwnClients([self._examples(rows)])
+            return SeparateClients([self.pool])
+        return SeparateClients([self._examples(rows)])
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class PerClientTransform:
 
 
 @dataclass(frozen=True)
-class OwnClients:
+class SeparateClients:
     """Clients with separate tensors."""
 
     examples: Sequence[Examples]
@@ -149,24 +149,26 @@ class OwnClients:
         for own in self.examples:
             yield from (own.inputs, own.targets)
 
-    def together(self) -> OwnClients:
+    def together(self) -> SeparateClients:
         """Return one client with the examples of all clients, in client order."""
         targets = torch.cat([own.targets for own in self.examples])
         first = self.examples[0].transform
         if all(own.transform is first or own.transform == first for own in self.examples):
-            return OwnClients([Examples(torch.cat([own.inputs for own in self.examples]), targets, first)])
-        return OwnClients([Examples(torch.arange(len(targets)), targets, PerClientTransform(tuple(self.examples)))])
+            return SeparateClients([Examples(torch.cat([own.inputs for own in self.examples]), targets, first)])
+        return SeparateClients(
+            [Examples(torch.arange(len(targets)), targets, PerClientTransform(tuple(self.examples)))]
+        )
 
 
 @dataclass(frozen=True)
 class LocalLabels:
     """Clients whose labels index their own classes; `owners` maps these to global classes."""
 
-    clients: PooledClients | OwnClients
+    clients: PooledClients | SeparateClients
     owners: Owners
 
     @classmethod
-    def of(cls, clients: PooledClients | OwnClients, classes: int) -> LocalLabels:
+    def of(cls, clients: PooledClients | SeparateClients, classes: int) -> LocalLabels:
         """Derive each client's classes from its labels."""
         return cls(clients, Owners([torch.unique(clients.labels(c)) for c in range(len(clients))], classes))
 

@@ -34,7 +34,7 @@ def as_split(images: Bytes, labels: NDArray[Any], classes: int, source: Path) ->
     return Split(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
-def stratified(labels: Tensor, test_fraction: float) -> tuple[Tensor, Tensor]:
+def stratified_split(labels: Tensor, test_fraction: float) -> tuple[Tensor, Tensor]:
     """Return the training and test indices of a fixed stratified split, in the order of the data set.
 
     Every class has at least one training example.

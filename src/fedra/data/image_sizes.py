@@ -28,7 +28,7 @@ def image_sizes(sources: Sequence[Path | bytes]) -> Tensor:
     return sizes
 
 
-def cut_note(sizes: Tensor, size: tuple[int, int]) -> str | None:
+def crop_note(sizes: Tensor, size: tuple[int, int]) -> str | None:
     """Return the note on face images that were cropped to their central square and resized, or None without any."""
     other = [(int(height), int(width)) for height, width in sizes.tolist() if (height, width) not in ((0, 0), size)]
     if not other:

@@ -89,14 +89,14 @@ def read_images(
 
     A source is a path or the content of a file. `square` first crops to the central square, to keep the aspect ratio.
     """
-    pixels, problems = usable_images(sources, gray=gray, size=size, square=square)
+    pixels, problems = read_usable_images(sources, gray=gray, size=size, square=square)
     if problems:
-        listed = shortened([f"{_source_name(sources, number)} ({why})" for number, why in problems.items()])
+        listed = shorten_list([f"{_source_name(sources, number)} ({why})" for number, why in problems.items()])
         raise DataError(f"{len(problems)} images cannot be used, repair or remove them: {listed}")
     return pixels
 
 
-def usable_images(
+def read_usable_images(
     sources: Sequence[Path] | Sequence[bytes],
     *,
     gray: bool = False,
@@ -131,7 +131,7 @@ def _source_name(sources: Sequence[Path] | Sequence[bytes], number: int) -> str:
     return str(source) if isinstance(source, Path) else f"image {number}"
 
 
-def shortened(names: Sequence[str]) -> str:
+def shorten_list(names: Sequence[str]) -> str:
     """Join the first names for an error message, with dots for the rest."""
     return "; ".join(names[:SHOWN]) + ("; ..." if len(names) > SHOWN else "")
 

@@ -11,7 +11,7 @@ from fedra.data.arrays import to_dataset
 from fedra.data.dataset import Dataset
 from fedra.errors import DataError
 from fedra.registry import Registry
-from fedra.trust import importing
+from fedra.trust import allow_imports
 
 DATASETS = Registry("dataset", homes=("fedra.faces.datasets",), imports=True)
 """Data sets by name, a mapping from names to loading functions.
@@ -83,7 +83,7 @@ def load(name: str, *, root: Path | str | None = None, trust: bool | None = None
         ((1, 8, 8), 10)
     """
     if trust is not None:
-        with importing(trust):
+        with allow_imports(trust):
             return load(name, root=root, **settings)
     checked = DATASETS.settings(name, settings)
     folder = data_root() if root is None else Path(root).expanduser()

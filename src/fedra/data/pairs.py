@@ -49,10 +49,10 @@ def draw_pairs(people: Tensor, count: int | None = None, *, seed: int = 0) -> Pa
             )
     draw = np.random.default_rng(key(seed, "pairs"))
     chosen = (_genuine(labels, half, draw), _impostors(labels, half, draw))
-    return alternating(*(torch.from_numpy(pairs) for pairs in chosen))
+    return interleave_pairs(*(torch.from_numpy(pairs) for pairs in chosen))
 
 
-def alternating(genuine: Tensor, impostor: Tensor) -> Pairs:
+def interleave_pairs(genuine: Tensor, impostor: Tensor) -> Pairs:
     """Interleave genuine and impostor pairs (P, 2) evenly, so each of the ten folds has both kinds."""
     order = torch.cat([torch.arange(len(kind)) / max(len(kind), 1) for kind in (genuine, impostor)]).argsort(
         stable=True

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from fedra.core.batches import Examples
 from fedra.core.random import key
-from fedra.data.clients import OwnClients, PooledClients, Rows
+from fedra.data.clients import PooledClients, Rows, SeparateClients
 from fedra.errors import ConfigError
 
 
 def hold_out(
-    clients: PooledClients | OwnClients, share: float, seed: int
-) -> tuple[PooledClients | OwnClients, Examples]:
+    clients: PooledClients | SeparateClients, share: float, seed: int
+) -> tuple[PooledClients | SeparateClients, Examples]:
     """Split every client's examples into training and validation examples.
 
     Args:
@@ -39,12 +39,12 @@ def hold_out(
     for examples, (remaining, held) in zip(clients.examples, split, strict=True):
         own.append(Examples(examples.inputs[remaining], examples.targets[remaining], examples.transform))
         held_out.append(Examples(examples.inputs[held], examples.targets[held], examples.transform))
-    return OwnClients(own), _joined([one for one in held_out if len(one)])
+    return SeparateClients(own), _joined([one for one in held_out if len(one)])
 
 
 def _joined(parts: Sequence[Examples]) -> Examples:
     """Concatenate examples; if the clients' transforms differ, apply them first."""
-    joined = OwnClients(parts).joined(range(len(parts)))
+    joined = SeparateClients(parts).joined(range(len(parts)))
     if joined is not None:
         return joined
     ready = torch.cat([part.transform.prepare(part.inputs).cpu() for part in parts])

@@ -24,17 +24,17 @@ from fedra.experiment.evaluate_model import evaluate_on
 from fedra.experiment.export import export
 from fedra.experiment.run import run
 from fedra.faces import FaceRecognizer, Gallery, KnownPoints, align_folder, calibrate
-from fedra.faces.synthetic import PhotographSettings, SyntheticFaces, write_photographs
+from fedra.faces.synthetic import PhotoSettings, SyntheticFaces, write_photos
 from fedra.models import Embedder, build
 from fedra.runners.base import threads
 from fedra.storage.evaluation_record import write_evaluation
-from fedra.storage.trained_model import FACES, embedder_of_run, embedder_of_weights
+from fedra.storage.trained_model import FACES, load_embedder, load_embedder_weights
 from fedra.writing import write_atomically
 
 CAMERA = {"pose": 0.8, "light": 0.7, "occlusion": 0.6, "noise": 0.3}
 """How the demo's photos vary: the light is harder than in the portraits of the warm start, and glasses, a hand or a
 scarf cover part of one face in three, which the portraits never have."""
-PHOTO_SIZE = PhotographSettings(height=120, width=160)
+PHOTO_SIZE = PhotoSettings(height=120, width=160)
 FAR = 0.005
 COLUMNS = ("accuracy", "AUROC", "TAR at FAR 0.01")
 
@@ -156,7 +156,7 @@ class FaceDemo:
         self._print_command(
             "faces", "paint", photos, "--people", people, "--images", images, "--size", size, *more, *camera
         )
-        write_photographs(
+        write_photos(
             photos,
             SyntheticFaces(self.world, knobs=CAMERA),
             identities=people,
@@ -206,8 +206,8 @@ class FaceDemo:
         self._print_title("Verification: do two photos of unseen identities show the same person?")
         self._print_command("eval", self.model, "--on", self.unseen)
         shape = (3, SIDE, SIDE)
-        started = embedder_of_weights(WEIGHTS, NETWORK, shape=shape, embedding=EMBEDDING)
-        trained = evaluate_on(embedder_of_run(self.model), str(self.unseen), ("verification",))
+        started = load_embedder_weights(WEIGHTS, NETWORK, shape=shape, embedding=EMBEDDING)
+        trained = evaluate_on(load_embedder(self.model), str(self.unseen), ("verification",))
         write_evaluation(trained, self.model, self.console, model=self.model)
         results = {
             "untrained network": self._verify_unseen(_untrained(shape)),

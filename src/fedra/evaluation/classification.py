@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from fedra.console import steps, tell
 from fedra.core.batches import Examples
-from fedra.core.evaluate import Counts, count, portions
+from fedra.core.evaluate import Counts, count, evaluation_batches
 from fedra.core.model import Model, Weights
 from fedra.errors import ConfigError
 from fedra.evaluation.classifier_metrics import METRICS, Metric
-from fedra.evaluation.metrics import DEFAULT, MOST_CLASSES, check_classes, compute_metrics, probabilities_of
+from fedra.evaluation.metrics import DEFAULT, MOST_CLASSES, check_classes, compute_metrics, compute_probabilities
 from fedra.evaluation.results import Draw, ProtocolResult
 
 CHEAP = ("accuracy", "balanced-accuracy", "log-loss", "per-class")
@@ -37,7 +37,7 @@ def default_metrics(classes: int) -> tuple[Metric, ...]:
     return tuple(METRICS.values()) if classes <= MOST_CLASSES else tuple(METRICS[name] for name in CHEAP)
 
 
-def judge_classifier(
+def evaluate_classifier(
     module: nn.Module,
     data: LabeledSet,
     classes: Sequence[str],
@@ -57,7 +57,7 @@ def _count(module: nn.Module, data: LabeledSet, classes: int, device: torch.devi
     weights = Weights(*(model.arrange(values) for values in model.weights()))
     parts: list[Counts] = []
     with steps(console, "evaluating", len(data.examples)) as done:
-        for start, end in portions(len(data.examples)):
+        for start, end in evaluation_batches(len(data.examples)):
             try:
                 parts += count(model, weights, data.examples, classes, [(start, end)], scores=True)
             except (RuntimeError, IndexError) as error:
@@ -80,7 +80,7 @@ def classification_result(
     check_classes(metrics, len(classes))
     assert counts.logits is not None, "count() must keep the logits"
     others = [metric for metric in metrics if metric.name not in DEFAULT]
-    found = compute_metrics(others, targets, probabilities_of(counts.logits))
+    found = compute_metrics(others, targets, compute_probabilities(counts.logits))
     by_class = {  # NaN, which differs from itself, marks a class without test examples
         name: share for name, share in zip(classes, counts.class_accuracy.tolist(), strict=True) if share == share
     }
@@ -92,14 +92,14 @@ def classification_result(
     table["loss"] = f"{counts.mean_loss:.4f}"
     if counts.only_answer is not None:
         record["only_class"] = classes[counts.only_answer]
-        tell(console, predicts_one_class(str(classes[counts.only_answer])))
+        tell(console, one_class_warning(str(classes[counts.only_answer])))
     pictures: dict[str, Draw] = {}
     if found.get("confusion") is not None:
         pictures["confusion.svg"] = lambda path: draw_confusion(found["confusion"], classes, path)
     return ProtocolResult(record, table, pictures)
 
 
-def predicts_one_class(name: str) -> str:
+def one_class_warning(name: str) -> str:
     """Return the warning for a model that predicts the same class for every example."""
     return (
         f"warning: the model predicts class '{name}' for every test example, so its accuracy is the frequency of that "

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedra.core.evaluate import portions
+from fedra.core.evaluate import evaluation_batches
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.random import key
 from fedra.data.partition import aligned_test
 from fedra.errors import DataError
 from fedra.evaluation.classifier_metrics import METRICS, Metric
-from fedra.evaluation.metrics import compute_metrics, mean_and_spread, probabilities_of
+from fedra.evaluation.metrics import compute_metrics, compute_probabilities, mean_and_spread
 
 MAX_TEST_EXAMPLES = 1000
 """Maximum number of examples in a client's test set."""
@@ -67,7 +67,7 @@ class ClientTests:
         accuracies = {client: float(right[rows].double().mean()) for client, rows in tests.items()}
         if logits is None:
             return cls(accuracies, {})
-        probabilities, targets = probabilities_of(logits), job.test.targets.cpu()
+        probabilities, targets = compute_probabilities(logits), job.test.targets.cpu()
         found = {
             client: compute_metrics(metrics, targets[rows], probabilities[rows.numpy()])
             for client, rows in tests.items()
@@ -103,7 +103,7 @@ def _predict(job: Job, weights: Weights, with_logits: bool) -> tuple[Tensor, Ten
     assert job.test is not None, "the job has no test set"
     weights = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
     right, all_logits = [], []
-    for start, end in portions(len(job.test)):
+    for start, end in evaluation_batches(len(job.test)):
         inputs, targets = job.test.ready(job.model, start, end)
         logits = job.model.output(weights, inputs).logits
         right.append(logits.argmax(dim=1) == targets)

@@ -80,7 +80,7 @@ def check_classes(metrics: Sequence[Metric], classes: int) -> None:
         )
 
 
-def probabilities_of(logits: Tensor) -> Probabilities:
+def compute_probabilities(logits: Tensor) -> Probabilities:
     """Compute the softmax in float64."""
     found: Probabilities = logits.double().softmax(dim=1).numpy()
     return found
@@ -121,10 +121,10 @@ def mean_and_spread(name: str, values: Iterable[float | None], higher: bool = Tr
     return dict(zip(names, (float(known.mean()), float(known.std()), worst), strict=True))
 
 
-def figures_of(metrics: Sequence[Metric], targets: Tensor, logits: Tensor | None) -> dict[str, Any]:
+def compute_extra_metrics(metrics: Sequence[Metric], targets: Tensor, logits: Tensor | None) -> dict[str, Any]:
     """Compute the metrics other than accuracy from logits."""
     others = [metric for metric in metrics if metric.name not in DEFAULT]
     if not others:
         return {}
     assert logits is not None, "the job must keep scores for these metrics"
-    return compute_metrics(others, targets, probabilities_of(logits))
+    return compute_metrics(others, targets, compute_probabilities(logits))

@@ -12,20 +12,20 @@ from torch import Tensor
 
 from fedra.core import tree
 from fedra.core.batches import Examples
-from fedra.core.evaluate import portions
+from fedra.core.evaluate import evaluation_batches
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.personalizer import Answers, Personalizer
 from fedra.core.random import generator
 from fedra.core.round import broadcast
-from fedra.core.sharing import with_own
+from fedra.core.sharing import with_client_values
 from fedra.core.tree import Tree
 from fedra.core.view import Server
 from fedra.errors import DataError
 from fedra.evaluation.classifier_metrics import Metric, Probabilities
 from fedra.evaluation.client_tests import MAX_TEST_EXAMPLES, ClientTests, aligned_rows, labels_of
 from fedra.evaluation.metrics import compute_metrics, mean_and_spread
-from fedra.runners.base import Runner, one_by_one
+from fedra.runners.base import Runner, iterate_results
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def personalized(
     for epochs in personalizer.stages:
         stage = f"after_{epochs}" if len(personalizer.stages) > 1 else ""
         found[stage] = {}
-        for client, weights in own_models(job, make_runner, server, memory, rounds, list(tests), epochs):
+        for client, weights in train_personal_models(job, make_runner, server, memory, rounds, list(tests), epochs):
             if weights is not None:
                 draw = generator(job.seed, "answers", client)
                 answers = personalizer.answers(job.model, weights, job.clients[client], draw)
@@ -112,7 +112,7 @@ def personalized(
     return PersonalModels(found[stage], shared.accuracies, ways, tuple(metrics), own_metrics, shared.metrics)
 
 
-def own_models(
+def train_personal_models(
     job: Job,
     make_runner: Callable[[Job], Runner],
     server: Server,
@@ -162,10 +162,10 @@ def _train_clients(
 
     def start(client: int) -> Tree:
         private = memory(client).get(sharing.name, {})
-        return own_job.remembered(client, server.weights, {sharing.name: private} if private else {})
+        return own_job.client_state(client, server.weights, {sharing.name: private} if private else {})
 
     if not epochs:
-        yield from ((client, with_own(common, start(client).get(sharing.name, {}))) for client in cohort)
+        yield from ((client, with_client_values(common, start(client).get(sharing.name, {}))) for client in cohort)
         return
     # Parameters of dropped terms stay in the global model: personal training neither knows nor changes them.
     known = own_job.initial()
@@ -179,7 +179,7 @@ def _train_clients(
     runner = make_runner(own_job)
     try:
         received = broadcast(own_job.algorithm, server)
-        for result in one_by_one(runner.train(rounds, sent, received, cohort, client_state)):
+        for result in iterate_results(runner.train(rounds, sent, received, cohort, client_state)):
             upload = result.upload
             if upload.broken_step is not None:
                 yield result.client, None
@@ -187,12 +187,12 @@ def _train_clients(
             params = {**common.params, **tree.add(sent.params, upload.delta)}
             own = start(result.client).get(sharing.name, {})
             own = own | result.memory.get(sharing.name, {}) | upload.extras.get(sharing.name, {})
-            yield result.client, with_own(Weights(params, common.buffers | upload.buffers), own)
+            yield result.client, with_client_values(Weights(params, common.buffers | upload.buffers), own)
     finally:
         runner.close()
 
 
-def refuse_untestable(job: Job) -> None:
+def check_clients_testable(job: Job) -> None:
     """Raise before training if a client's test set would be empty."""
     if job.test is None:
         return
@@ -236,7 +236,7 @@ def _evaluate_client(job: Job, client: int, answers: Answers, rows: Tensor, keep
     hits: dict[str, list[Tensor]] = {}
     finite: dict[str, list[Tensor]] = {}
     probabilities: dict[str, list[Tensor]] = {}
-    for start, end in portions(len(test)):
+    for start, end in evaluation_batches(len(test)):
         inputs, targets = test.ready(job.model, start, end)
         for way, scores in answers(inputs).items():
             predicted = scores.argmax(dim=1)

@@ -63,11 +63,11 @@ class ModelEvaluation:
     source: str = ""
 
 
-def was_tested(line: Mapping[str, Any]) -> bool:
+def is_evaluated(line: Mapping[str, Any]) -> bool:
     """Return whether a line of metrics.jsonl has an evaluation, even one with collapsed embeddings."""
     return line.get("accuracy") is not None or "collapsed" in line
 
 
-def collapse_in(metrics: Sequence[Mapping[str, Any]]) -> str | None:
+def find_collapse(metrics: Sequence[Mapping[str, Any]]) -> str | None:
     """Return why the last evaluation of a run found collapsed embeddings, or None."""
-    return next((line.get("collapsed") for line in reversed(metrics) if was_tested(line)), None)
+    return next((line.get("collapsed") for line in reversed(metrics) if is_evaluated(line)), None)

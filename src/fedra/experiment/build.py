@@ -17,7 +17,7 @@ from fedra.config.names import build_algorithm, build_schedule, with_defaults
 from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples, InputTransform
-from fedra.core.compiling import refuse_without_compiler
+from fedra.core.compiling import check_compiler
 from fedra.core.data_rule import Public
 from fedra.core.device import build_device
 from fedra.core.job import Job
@@ -27,23 +27,23 @@ from fedra.core.personalizer import Personalizer
 from fedra.core.precision import Precision, build_precision
 from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
-from fedra.data.clients import LocalLabels, OwnClients, PooledClients
+from fedra.data.clients import LocalLabels, PooledClients, SeparateClients
 from fedra.data.image_sizes import UNALIGNED
 from fedra.data.partition import split
 from fedra.data.validation import hold_out
 from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
-from fedra.evaluation.personal_models import personal_job, refuse_untestable
+from fedra.evaluation.personal_models import check_clients_testable, personal_job
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.experiment.evaluators.evaluator import Classification, Evaluator, VerificationEvaluator, choose_protocol
 from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
 from fedra.models import build as build_model
-from fedra.models import digest_of_weights, load_weights, with_projection
-from fedra.models.find_head import unwrapped
+from fedra.models import hash_weights, load_weights, with_projection
+from fedra.models.find_head import unwrap_model
 from fedra.runners import RUNNERS, Runner, choose
-from fedra.runners.centralized import refuse_federated_parts
+from fedra.runners.centralized import check_centralized
 from fedra.storage.trained_model import describe_input
 
 
@@ -57,7 +57,7 @@ class Ingredients:
 
     algorithm: Algorithm
     module: nn.Module
-    clients: PooledClients | OwnClients
+    clients: PooledClients | SeparateClients
     dataset: Dataset
     transform: InputTransform
     device: torch.device
@@ -98,7 +98,7 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
     device = build_device(config.device)
     precision = build_precision(config.precision, device)
     if config.compile:
-        refuse_without_compiler(device)
+        check_compiler(device)
     dataset = build_dataset(config)
     transform = transform_for(dataset, config.data.augment)
     # Report invalid metrics before the slow steps: the partition and the network.
@@ -116,7 +116,7 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
             precision=precision,
             public=None if config.public is None else build_public(config.public, dataset, transform),
             metrics=metrics,
-            unwrap=unwrapped,
+            unwrap=unwrap_model,
         ),
     )
 
@@ -133,7 +133,7 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
     _check_last_rate(algorithm, local, config.rounds)
     RUNNERS.settings(config.runner.name, config.runner.settings)
     if is_centralized(config):
-        refuse_federated_parts(algorithm)
+        check_centralized(algorithm)
     algorithm.check_training(local.at(0), local.epochs)
     if config.public is not None:
         algorithm.data.check_public(algorithm)
@@ -164,7 +164,7 @@ def assemble(config: Config, given: Ingredients) -> Built:
         validation=validation,
         keep_scores=needs_scores(measures.single),
     )
-    job = pool_clients(job, clients) if is_centralized(config) else with_owners(job, clients)
+    job = pool_clients(job, clients) if is_centralized(config) else add_class_owners(job, clients)
     if algorithm.personalize is not None:
         check_personal_models(job, algorithm.personalize, config.rounds, protocol)
     return Built(
@@ -177,7 +177,7 @@ def build_evaluator(
     protocol: sections.Protocol,
     dataset: Dataset,
     transform: InputTransform,
-    clients: PooledClients | OwnClients,
+    clients: PooledClients | SeparateClients,
     measures: Measures,
 ) -> Evaluator:
     """Build the evaluator of a protocol."""
@@ -210,7 +210,7 @@ def check_personal_models(
     if (
         protocol != "clients"
     ):  # verification tests only the global model; personal models are still tested by classification
-        refuse_untestable(job)
+        check_clients_testable(job)
     if personalizer.stages[-1]:
         try:
             personal_job(job, personalizer, rounds).initial()
@@ -218,7 +218,7 @@ def check_personal_models(
             raise ConfigError(f"clients must be able to train with the part '{personalizer.name}': {error}") from None
 
 
-def with_owners(job: Job, clients: PooledClients | OwnClients) -> Job:
+def add_class_owners(job: Job, clients: PooledClients | SeparateClients) -> Job:
     """Number each client's classes locally if the algorithm lets clients own classes."""
     if not job.algorithm.owns_classes:
         return job
@@ -320,7 +320,7 @@ def build_module(config: Config, dataset: Dataset) -> nn.Module:
         **section.settings,
     )
     if section.weights is not None:
-        if section.weights_digest not in (None, digest_of_weights(section.weights)):
+        if section.weights_digest not in (None, hash_weights(section.weights)):
             raise ConfigError(
                 f"the weights in '{section.weights}' must be those that the run started with, got other weights: "
                 "restore "

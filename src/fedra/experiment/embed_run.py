@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from fedra.analysis.embeddings import Embeddings
-from fedra.config.imports import trusting
+from fedra.config.imports import allow_trusted_imports
 from fedra.console import steps
 from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
@@ -73,7 +73,7 @@ def embed_run(
         )
     # The initial weights are not needed, and their file may no longer exist.
     section = config.model.model_copy(update={"weights": None})
-    with trusting(config, trust, f"the run in '{folder.path}'"):
+    with allow_trusted_imports(config, trust, f"the run in '{folder.path}'"):
         built = build(config.model_copy(update={"model": section, "device": device or config.device}))
     model = built.job.model
     load_weights(model.module, trained)

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from fedra.config.imports import trusting
+from fedra.config.imports import allow_trusted_imports
 from fedra.console import steps, tell
 from fedra.core.batches import Examples
 from fedra.core.device import build_device
@@ -19,7 +19,7 @@ from fedra.data import Dataset, transform_for
 from fedra.data.dataset import Pairs
 from fedra.data.pairs import draw_pairs
 from fedra.errors import ConfigError, DataError, RunError, nearest
-from fedra.evaluation.classification import LabeledSet, default_metrics, judge_classifier
+from fedra.evaluation.classification import LabeledSet, default_metrics, evaluate_classifier
 from fedra.evaluation.classifier_metrics import Metric
 from fedra.evaluation.results import RUN_ONLY, ModelEvaluation, Protocol, ProtocolResult
 from fedra.experiment.build import build_dataset, split_dataset
@@ -34,12 +34,12 @@ from fedra.faces.benchmarks.protocols import (
     open_identification,
     verification,
 )
-from fedra.faces.metrics.collapse import Directed, collapse_warning, give_directions
+from fedra.faces.metrics.collapse import Directed, collapse_warning, separate_zero_embeddings
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.storage.evaluation_record import TEST
 from fedra.storage.run_folder import RunFolder
-from fedra.storage.trained_model import TrainedModel, embedder_of_run, trained_by_run
+from fedra.storage.trained_model import TrainedModel, load_embedder, load_trained_model
 
 
 def check_protocols(names: Sequence[str]) -> tuple[Protocol, ...]:
@@ -106,7 +106,7 @@ def classify_on(
     """A classifier on another labeled set: classes are matched by name, or by number where a set has no names."""
     data = read_labeled(on, trained)
     chosen = metrics or default_metrics(len(trained.classes))
-    outcome = judge_classifier(trained.module, data, trained.classes, chosen, torch.device(device), console)
+    outcome = evaluate_classifier(trained.module, data, trained.classes, chosen, torch.device(device), console)
     name, source = title_of(on)
     return ModelEvaluation(name, data.name, {"classification": outcome}, source)
 
@@ -125,7 +125,7 @@ def protocols_for_run(folder: Path, on: On, console: Console | None, trust: bool
     purpose = trained_for(folder)
     if purpose not in ("classification", None):
         return ("verification",)
-    trained = trained_by_run(folder, trust=trust)
+    trained = load_trained_model(folder, trust=trust)
     names = class_names_of(on, trained)
     shared = len(set(names) & set(trained.classes))
     if shared or not isinstance(on, str | Path | Dataset):
@@ -159,8 +159,8 @@ def evaluate_run_test(
             "the protocol 'megaface' needs a MegaFace folder with its lists, got other data: evaluate on one"
         )
     config = RunFolder(folder).config()
-    with trusting(config, trust, f"the run in '{folder}'", ("data", "model")):
-        trained = trained_by_run(folder, trust=trust)
+    with allow_trusted_imports(config, trust, f"the run in '{folder}'", ("data", "model")):
+        trained = load_trained_model(folder, trust=trust)
         dataset = build_dataset(config)
     wanted = protocols or (("classification",) if dataset.pairs is None else ("verification",))
     outcomes: dict[Protocol, ProtocolResult] = {}
@@ -169,7 +169,7 @@ def evaluate_run_test(
     if others := [protocol for protocol in wanted if protocol not in (*RUN_ONLY, "classification")]:
         faces = faces_of(dataset, dataset.name)
         features = _embed(
-            embedder_of_run(folder, flip=flip, device=device, trust=trust), faces.images, faces.name, console
+            load_embedder(folder, flip=flip, device=device, trust=trust), faces.images, faces.name, console
         )
         outcomes |= _run_protocols(faces, features, others, pairs, seed, console)
     parts = [torch.as_tensor(part) for part in split_dataset(config, dataset)]
@@ -180,7 +180,7 @@ def evaluate_run_test(
         evaluator = ClientEvaluator(dataset, transform, owned, config.evaluation, config.partition.seed)
         outcomes["clients"] = evaluate_clients(evaluator, Model(trained.module, build_device(device)), console)
     if "training-gallery" in wanted:
-        embedder = embedder_of_run(folder, flip=flip, device=device, trust=trust)
+        embedder = load_embedder(folder, flip=flip, device=device, trust=trust)
         outcomes["training-gallery"] = evaluate_training_gallery(embedder, dataset, parts, console)
     return ModelEvaluation(TEST, f"{dataset.name} (the run's test data)", outcomes, TEST)
 
@@ -196,7 +196,7 @@ def classification(
         )
     data = LabeledSet(dataset.name, Examples(known.inputs, known.targets, trained.transform))
     chosen = metrics or default_metrics(len(dataset.classes))
-    return judge_classifier(trained.module, data, dataset.classes, chosen, build_device(device), console)
+    return evaluate_classifier(trained.module, data, dataset.classes, chosen, build_device(device), console)
 
 
 def evaluate_clients(evaluator: ClientEvaluator, model: Model, console: Console | None = None) -> ProtocolResult:
@@ -277,7 +277,7 @@ def _pairs(faces: FaceSet, count: int | None, seed: int) -> Pairs:
 def _embed(embedder: Embedder, images: Tensor, name: str, console: Console | None) -> Directed:
     with steps(console, f"embedding {name}", len(images)) as done:
         ready = images.is_floating_point()
-        found = give_directions(embedder.of_prepared(images, done) if ready else embedder(images, done))
+        found = separate_zero_embeddings(embedder.embed_prepared(images, done) if ready else embedder(images, done))
     if found.collapsed is not None:
         tell(console, collapse_warning(found.collapsed))
     elif found.zeros:

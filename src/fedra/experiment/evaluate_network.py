@@ -25,7 +25,7 @@ from fedra.faces.benchmarks.megaface import evaluate_megaface, is_feature_folder
 from fedra.faces.benchmarks.megaface_lists import is_megaface
 from fedra.models import Embedder, RecognitionModel
 from fedra.models.embedder import Flip
-from fedra.models.recognition_model import keeps_contract
+from fedra.models.recognition_model import has_body_and_head
 from fedra.storage.trained_model import TrainedModel
 
 Network = nn.Module | Callable[[Tensor], Tensor]
@@ -146,7 +146,7 @@ def _classify(model: Network | Embedder, on: On, options: EvaluationOptions) -> 
     ready = inputs if inputs.is_floating_point() else options.prepare(inputs)
     with torch.no_grad():
         width = whole.to(device)(ready[:2].to(device, first.dtype)).shape[1]
-    split = whole if keeps_contract(whole) else RecognitionModel(whole, nn.Identity())
+    split = whole if has_body_and_head(whole) else RecognitionModel(whole, nn.Identity())
     names = classes if len(classes) == width else tuple(str(number) for number in range(width))
     trained = TrainedModel(split, tuple(ready.shape[1:]), False, (), (), names)
     return classify_on(trained, (ready, targets), options.metrics, device=device, console=options.console)

@@ -37,7 +37,7 @@ from fedra.experiment.result import RunResult
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.storage.evaluation_record import TEST
-from fedra.storage.trained_model import embedder_of_run, embedder_of_weights, trained_by_run
+from fedra.storage.trained_model import load_embedder, load_embedder_weights, load_trained_model
 
 
 def evaluate(
@@ -134,7 +134,7 @@ def _evaluate_path(path: Path, on: On | None, options: EvaluationOptions) -> Mod
         )
     device = build_device(options.device or "cpu")
     found = classify_on(
-        trained_by_run(path, trust=options.trust), on, options.metrics, device=device, console=options.console
+        load_trained_model(path, trust=options.trust), on, options.metrics, device=device, console=options.console
     )
     others = tuple(protocol for protocol in wanted if protocol != "classification")
     more = options.compare(opened(), on, others).outcomes if others else {}
@@ -169,11 +169,11 @@ def _embedder_of_path(path: Path, options: EvaluationOptions) -> Embedder:
             raise ConfigError(
                 f"network (--network) must be set for the weight file '{path}': set it, or give a run's folder"
             )
-        return embedder_of_run(
+        return load_embedder(
             path, fit="crop", flip=options.flip, batch=options.batch, device=device, trust=options.trust
         )
     name, settings = read_word(options.network)
     shape = (3, *(options.size or FACE_SIZE))
-    return embedder_of_weights(
+    return load_embedder_weights(
         path, name, shape=shape, fit="crop", flip=options.flip, batch=options.batch, device=device, **settings
     )

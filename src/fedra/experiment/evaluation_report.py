@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from fedra.evaluation.results import ModelEvaluation, Protocol, ProtocolResult
-from fedra.reports.evaluation_tables import tables_of
+from fedra.reports.evaluation_tables import build_tables
 from fedra.storage.evaluation_record import write_evaluation
 
 
@@ -55,7 +55,7 @@ class EvaluationReport:
         shown = console or Console()
         for name, outcome in self.found.outcomes.items():
             shown.print(f"{name} on {self.data}", highlight=False, markup=False, soft_wrap=True)
-            for table in tables_of(outcome):
+            for table in build_tables(outcome):
                 shown.print(table)
 
     def save(self, folder: Path | str, console: Console | None = None) -> Path:

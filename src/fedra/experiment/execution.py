@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedra.analysis.diagnostics import observers, with_proximal_diagnostics
+from fedra.analysis.diagnostics import add_proximal_diagnostics, observers
 from fedra.callbacks.best_model import BestModel
 from fedra.callbacks.callback import Callback, CallbackFailed, Callbacks, RunContext
 from fedra.callbacks.curves import Curves
@@ -19,7 +19,7 @@ from fedra.config.mode import is_centralized, title
 from fedra.config.schema import Config
 from fedra.console import steps, tell
 from fedra.core.job import Job
-from fedra.core.round_zero import looked_at
+from fedra.core.round_zero import examples_in_round_zero
 from fedra.errors import FedraError, RunError, RunFailed
 from fedra.experiment.build import Built, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
@@ -33,7 +33,7 @@ from fedra.experiment.rounds import rounds
 from fedra.experiment.summary import summarize
 from fedra.runners import Runner
 from fedra.storage.checkpoint import save_model
-from fedra.storage.client_state import Memories
+from fedra.storage.client_state import ClientStates
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.state import State
 
@@ -53,14 +53,14 @@ def builtin_callbacks(config: Config, folder: RunFolder | None) -> list[Callback
 def create_state(config: Config, job: Job, folder: RunFolder | None, console: Console | None) -> State:
     """Create the state before the first round."""
     settings = config.memory.model_dump()
-    memory = folder.checkpoint.memories(**settings) if folder else Memories(**settings)
-    with steps(console, "round zero", looked_at(job)) as done:
+    memory = folder.checkpoint.memories(**settings) if folder else ClientStates(**settings)
+    with steps(console, "round zero", examples_in_round_zero(job)) as done:
         return State.fresh(job, done, memory)
 
 
 def add_diagnostics(config: Config, job: Job) -> Job:
     """Add the parts that measure the configured diagnostics."""
-    return with_proximal_diagnostics(job) if config.diagnostics.proximal else job
+    return add_proximal_diagnostics(job) if config.diagnostics.proximal else job
 
 
 def execute(

@@ -14,9 +14,9 @@ from torch import nn
 from fedra.callbacks.callback import Callback
 from fedra.config import reading as configuration
 from fedra.config.mode import notice
-from fedra.config.resolve import mark_weights, resolve_defaults
+from fedra.config.resolve import record_weights_digest, resolve_defaults
 from fedra.config.schema import OBJECT, Config, LocalSection
-from fedra.console import console_for, tell
+from fedra.console import choose_console, tell
 from fedra.core.algorithm import Algorithm
 from fedra.core.local_training import LocalTraining
 from fedra.core.precision import PrecisionName
@@ -30,7 +30,7 @@ from fedra.experiment.result import RunResult
 from fedra.experiment.user_data import Client
 from fedra.experiment.user_objects import UserObjects, describe_parts
 from fedra.storage.run_folder import RunFolder
-from fedra.trust import importing
+from fedra.trust import allow_imports
 
 Table = Mapping[str, Any]
 Protocol = Literal["auto", "classification", "verification", "clients"]
@@ -165,7 +165,7 @@ class Experiment:
         ).build
 
     @classmethod
-    @importing()
+    @allow_imports()
     def from_config(
         cls, config: Config | Table | str | Path, overrides: Iterable[str] = (), metrics: MetricChoice = ()
     ) -> Experiment:
@@ -189,11 +189,11 @@ class Experiment:
         section = given.evaluation.model_copy(update={"metrics": (*given.evaluation.metrics, *names)})
         experiment._given = given.model_copy(update={"evaluation": section}) if names else given
         _refuse_objects(experiment._given, "this configuration")
-        experiment.config = mark_weights(resolve_defaults(experiment._given))
+        experiment.config = record_weights_digest(resolve_defaults(experiment._given))
         experiment._build = partial(build, metrics=own)
         return experiment
 
-    @importing()
+    @allow_imports()
     def run(
         self,
         out: Path | str | None = None,
@@ -218,26 +218,26 @@ class Experiment:
         Example:
             >>> result = experiment.run(out="runs/a")
         """
-        console = console_for(console)
+        console = choose_console(console)
         folder = None if out is None else RunFolder(out)
         if resume:
             if folder is None:
                 raise ConfigError("out must be set to resume a run, got None")
-            if folder.begun_before:
+            if folder.has_run:
                 return self._resume(folder, callbacks, console)
         if folder and not force:
-            folder.refuse()
+            folder.check_available()
         built = self._build(self.config)
         config = choose_runner(self.config, built, console)
         standing = builtin_callbacks(config, folder)
-        with folder.begun(config, force) if folder else nullcontext():
+        with folder.create(config, force) if folder else nullcontext():
             tell(console, notice(self._given))
             tell(console, alignment_note(built.dataset))
             state = create_state(config, built.job, folder, console)
             return execute(config, built, folder, state, standing, callbacks, console)
 
     def _resume(self, folder: RunFolder, callbacks: Sequence[Callback], console: Console | None) -> RunResult:
-        with folder.resumed() as config:
+        with folder.open_to_resume() as config:
             if comparable(config) != comparable(self.config):
                 raise ConfigError(
                     f"the run in '{folder.path}' must have the same settings to be resumed, got others: use those "

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fedra
-from fedra.config.imports import trusting
+from fedra.config.imports import allow_trusted_imports
 from fedra.config.names import build_algorithm
 from fedra.console import steps
 from fedra.core.model import Model
@@ -25,7 +25,7 @@ from fedra.core.random import generator
 from fedra.errors import ConfigError, FedraError
 from fedra.reports.model_card import model_card
 from fedra.storage.run_folder import RunFolder
-from fedra.storage.trained_model import TrainedModel, trained_by_run
+from fedra.storage.trained_model import TrainedModel, load_trained_model
 from fedra.writing import write_atomically
 
 OPSET = 17
@@ -116,8 +116,8 @@ def export(
     _require_onnx()
     run = RunFolder(folder)
     config, summary = run.config(), run.summary()
-    with trusting(config, trust, f"the run in '{folder}'", ("model", "algorithm") if head else ("model",)):
-        trained = trained_by_run(folder, trust=trust)
+    with allow_trusted_imports(config, trust, f"the run in '{folder}'", ("model", "algorithm") if head else ("model",)):
+        trained = load_trained_model(folder, trust=trust)
         private = build_algorithm(config.algorithm).sharing.private if head else ()
     model = Model(trained.module)
     if not model.per_example:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedra.core.job import Job
-from fedra.data.clients import OwnClients, PooledClients
+from fedra.data.clients import PooledClients, SeparateClients
 from fedra.runners import Runner
-from fedra.runners.centralized import CentralizedRunner, refuse_federated_parts
+from fedra.runners.centralized import CentralizedRunner, check_centralized
 
 
-def pool_clients(job: Job, clients: PooledClients | OwnClients) -> Job:
+def pool_clients(job: Job, clients: PooledClients | SeparateClients) -> Job:
     """Pool the examples of all clients, with one epoch per round."""
-    refuse_federated_parts(job.algorithm)
+    check_centralized(job.algorithm)
     return replace(job, clients=clients.together(), local=replace(job.local, epochs=1))
 
 

@@ -22,7 +22,7 @@ from fedra.experiment.cohort import Expected, FaultRule, rejection_reasons
 from fedra.experiment.evaluators.evaluator import EvaluationOutcome, RoundTest
 from fedra.experiment.plan import Plan
 from fedra.runners.base import Runner
-from fedra.storage.client_state import Memories, PackedTree
+from fedra.storage.client_state import ClientStates, PackedTree
 from fedra.storage.state import State
 
 
@@ -32,7 +32,7 @@ class Start:
 
     round: int
     server: Server
-    memories: Memories
+    memories: ClientStates
     ahead: Mapping[int, PackedTree] = field(default_factory=dict)
 
     def memory(self, client: int) -> Tree:
@@ -165,7 +165,7 @@ def _train(
                 on_client(lines[-1])
             if accepted:
                 senders = [some.clients[index] for index in accepted]
-                fold.add_stack(job.addressed(senders, some.uploads.picked(accepted)))
+                fold.add_stack(job.add_classes(senders, some.uploads.select(accepted)))
             states = {some.clients[index]: some.memories[index] for index in accepted if some.memories[index]}
             memory |= {client: start.memories.pack(one) for client, one in states.items()}
             examples += sum(some.uploads.examples[index] for index in accepted) * job.local.epochs
@@ -198,7 +198,7 @@ def mark_restarts(lines: list[dict[str, Any]], losses: Mapping[int, str]) -> Non
 
 
 def _recall(job: Job, start: Start, client: int) -> Tree:
-    return job.remembered(client, start.server.weights, start.memory(client))
+    return job.client_state(client, start.server.weights, start.memory(client))
 
 
 def _line(

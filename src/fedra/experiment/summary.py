@@ -12,10 +12,10 @@ import torch
 import fedra
 from fedra.config.schema import Config
 from fedra.errors import RunFailed
-from fedra.evaluation.results import collapse_in
+from fedra.evaluation.results import find_collapse
 from fedra.experiment.build import Built
 from fedra.experiment.evaluators.round_summary import summarize_rounds
-from fedra.models import parameters_of
+from fedra.models import count_parameters
 
 
 def summarize(
@@ -29,7 +29,7 @@ def summarize(
         **summarize_rounds(metrics, built.measures),
         "rounds": len(metrics),
         "seconds": round(sum(line["seconds"] for line in metrics), 3),
-        "parameters": parameters_of(built.job.model.module),
+        "parameters": count_parameters(built.job.model.module),
         "clients": len(built.job.clients),
         "bytes_up": sum(line["bytes_up"] for line in metrics),
         "bytes_down": sum(line["bytes_down"] for line in metrics),
@@ -42,7 +42,7 @@ def summarize(
         summary["restarted"] = restarted
     # A diverged or collapsed model predicts a single class, so papers report such a run at chance level.
     chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
-    if collapsed := collapse_in(metrics):
+    if collapsed := find_collapse(metrics):
         summary |= {"collapsed": collapsed, "chance_accuracy": chance}
     if failure is not None:
         summary |= {"failure": str(failure), "ending": failure.ending, "chance_accuracy": chance}

@@ -16,15 +16,15 @@ from rich.table import Table
 
 from fedra.config import reading as configuration
 from fedra.config.overrides import apply_changes, parse_override, parse_value
-from fedra.config.resolve import mark_weights, resolve_defaults
+from fedra.config.resolve import record_weights_digest, resolve_defaults
 from fedra.config.schema import Config
-from fedra.console import console_for, duration, tell
+from fedra.console import choose_console, format_duration, tell
 from fedra.errors import ConfigError, RunFailed
 from fedra.experiment import run as experiment
 from fedra.reports.sweep_metric import SweepMetric
 from fedra.reports.sweep_table import Cell, Point, caption, cell_record, csv_text, markdown, short, table_rows
 from fedra.storage.run_folder import RunFolder
-from fedra.trust import importing
+from fedra.trust import allow_imports
 from fedra.writing import write_atomically
 
 MOST_CURVES = 10
@@ -43,7 +43,7 @@ class SweepResult(list[tuple[Point, Cell]]):
         return f"SweepResult({', '.join(f'{point.label}: {cell.text()}' for point, cell in self)})"
 
 
-@importing()
+@allow_imports()
 def sweep(
     config: str | Path | Mapping[str, Any],
     grid: Mapping[str, Sequence[Any]] | Sequence[str] = (),
@@ -69,7 +69,7 @@ def sweep(
     words = [] if isinstance(grid, Mapping) else list(grid)
     base, swept = read_grid(config, words)
     swept |= {key: list(values) for key, values in grid.items()} if isinstance(grid, Mapping) else {}
-    folder, shown = Path(out), console_for(console) or Console(quiet=True)
+    folder, shown = Path(out), choose_console(console) or Console(quiet=True)
     points = expand(base, swept, seeds or (base.sweep.seeds if base.sweep else 1), folder)
     _check_all(points)
     _run_all(points, shown)
@@ -161,7 +161,7 @@ def _check_all(points: Sequence[Point]) -> None:
         )
     for point in points:
         for _, config, folder in point.runs:
-            wanted = mark_weights(resolve_defaults(config))
+            wanted = record_weights_digest(resolve_defaults(config))
             if (folder / "config.toml").exists() and _comparable(RunFolder(folder).config()) != _comparable(wanted):
                 raise ConfigError(
                     f"the run in '{folder}' must have the same configuration, got another one: choose another "
@@ -182,7 +182,7 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
     started = time.monotonic()
     for number, (_, config, folder) in enumerate(waiting):
         left = (time.monotonic() - started) / number * (len(waiting) - number) if number else None
-        remaining = "" if left is None else f", about {duration(left)} left"
+        remaining = "" if left is None else f", about {format_duration(left)} left"
         console.print(f"[{number + 1}/{len(waiting)}] {folder.name}{remaining}", highlight=False, markup=False)
         try:
             if (folder / "config.toml").exists():

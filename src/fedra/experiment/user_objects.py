@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import AsIs, Examples
-from fedra.core.compiling import refuse_without_compiler
+from fedra.core.compiling import check_compiler
 from fedra.core.data_rule import Public
 from fedra.core.precision import build_precision
 from fedra.data import Dataset, Split
-from fedra.data.clients import OwnClients
+from fedra.data.clients import SeparateClients
 from fedra.data.pairs import draw_pairs
 from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice
 from fedra.experiment.build import Built, Ingredients, assemble, check_settings
 from fedra.experiment.user_data import Client, examples_of, prepared
-from fedra.models.find_head import HeadAlone, split_at_head, unwrapped
+from fedra.models.find_head import HeadAlone, split_at_head, unwrap_model
 from fedra.models.user_model import NamedHead
 
 OWN = "your data"
@@ -47,11 +47,11 @@ class UserObjects:
         check_settings(config, self.algorithm)
         if self.public is not None:
             self.algorithm.data.check_public(self.algorithm)
-        clients = OwnClients([examples_of(one, f"client {number}") for number, one in enumerate(self.clients)])
+        clients = SeparateClients([examples_of(one, f"client {number}") for number, one in enumerate(self.clients)])
         test = None if self.test is None else examples_of(self.test, "the test set")
         device = next(self.model.parameters()).device
         if config.compile:
-            refuse_without_compiler(device)
+            check_compiler(device)
         sample = prepared(clients.examples[0], 2).to(device)
         module = split_at_head(copy.deepcopy(self.model), sample)
         classes = _classes(module, sample)
@@ -74,7 +74,7 @@ class UserObjects:
 
     def _unwrap(self, module: nn.Module) -> nn.Module:
         """Return the trained module with the user's parameter names."""
-        return module if isinstance(self.model, NamedHead | HeadAlone) else unwrapped(module)
+        return module if isinstance(self.model, NamedHead | HeadAlone) else unwrap_model(module)
 
     def _public(self) -> Public | None:
         if self.public is None:
@@ -83,7 +83,7 @@ class UserObjects:
         return Public(examples, int(examples.targets.max()) + 1)
 
     def _dataset(
-        self, config: Config, clients: OwnClients, test: Examples | None, sample: Tensor, classes: int
+        self, config: Config, clients: SeparateClients, test: Examples | None, sample: Tensor, classes: int
     ) -> Dataset:
         """Return the data set for the evaluators; its training examples stay with the clients."""
         every = [*clients.examples, *(() if test is None else (test,))]

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from fedra.faces.photos.detectors import open_detector
     from fedra.faces.photos.known_points import KnownPoints
     from fedra.faces.photos.landmarks import five_points, template
-    from fedra.faces.photos.photo_files import photographs_in, read_photograph
+    from fedra.faces.photos.photo_files import list_photos, read_photo_file
     from fedra.faces.recognition.answers import IdentificationResult, Match, PhotoIdentification, VerificationResult
     from fedra.faces.recognition.calibrate import Calibration, calibrate
     from fedra.faces.recognition.choose_threshold import calibrate_people
-    from fedra.faces.recognition.enrollment import Enrollment, people_in
+    from fedra.faces.recognition.enrollment import Enrollment, list_people_photos
     from fedra.faces.recognition.face import Face, FaceWarning
     from fedra.faces.recognition.gallery import Gallery
     from fedra.faces.recognition.gallery_changes import Removal, remove_person
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fedra.faces.recognition.recognizer import FaceRecognizer
     from fedra.faces.recognition.thresholds import Decision, ErrorRate, TemplateThreshold
     from fedra.faces.synthetic.people import SyntheticFaces
-    from fedra.faces.synthetic.photos_of_people import PhotographSettings, photographs, write_photographs
+    from fedra.faces.synthetic.photos_of_people import PhotoSettings, photographs, write_photos
 
 __all__ = [
     "AlignmentOutcome",
@@ -56,7 +56,7 @@ __all__ = [
     "ModelSource",
     "Photo",
     "PhotoIdentification",
-    "PhotographSettings",
+    "PhotoSettings",
     "Removal",
     "SyntheticFaces",
     "TemplateThreshold",
@@ -66,18 +66,18 @@ __all__ = [
     "calibrate",
     "calibrate_people",
     "five_points",
+    "list_people_photos",
+    "list_photos",
     "main_face",
     "open_detector",
-    "people_in",
     "photographs",
-    "photographs_in",
     "read_photo",
-    "read_photograph",
+    "read_photo_file",
     "remove_person",
     "similarity",
     "template",
     "warp",
-    "write_photographs",
+    "write_photos",
 ]
 
 _HOMES = {
@@ -97,7 +97,7 @@ _HOMES = {
     "ModelSource": "fedra.faces.recognition.model_source",
     "Photo": "fedra.faces.photos.any_photo",
     "PhotoIdentification": "fedra.faces.recognition.answers",
-    "PhotographSettings": "fedra.faces.synthetic.photos_of_people",
+    "PhotoSettings": "fedra.faces.synthetic.photos_of_people",
     "ErrorRate": "fedra.faces.recognition.thresholds",
     "Removal": "fedra.faces.recognition.gallery_changes",
     "SyntheticFaces": "fedra.faces.synthetic.people",
@@ -110,16 +110,16 @@ _HOMES = {
     "five_points": "fedra.faces.photos.landmarks",
     "main_face": "fedra.faces.photos.detection",
     "open_detector": "fedra.faces.photos.detectors",
-    "people_in": "fedra.faces.recognition.enrollment",
+    "list_people_photos": "fedra.faces.recognition.enrollment",
     "photographs": "fedra.faces.synthetic.photos_of_people",
-    "photographs_in": "fedra.faces.photos.photo_files",
+    "list_photos": "fedra.faces.photos.photo_files",
     "read_photo": "fedra.faces.photos.any_photo",
-    "read_photograph": "fedra.faces.photos.photo_files",
+    "read_photo_file": "fedra.faces.photos.photo_files",
     "remove_person": "fedra.faces.recognition.gallery_changes",
     "similarity": "fedra.faces.photos.alignment",
     "template": "fedra.faces.photos.landmarks",
     "warp": "fedra.faces.photos.alignment",
-    "write_photographs": "fedra.faces.synthetic.photos_of_people",
+    "write_photos": "fedra.faces.synthetic.photos_of_people",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

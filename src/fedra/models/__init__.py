@@ -17,9 +17,9 @@ from fedra.models import (  # noqa: F401  (each registers its models)
     vit,
 )
 from fedra.models.embedder import Embedder
-from fedra.models.pretrained import Loaded, digest_of_weights, load_weights
+from fedra.models.pretrained import Loaded, hash_weights, load_weights
 from fedra.models.projection import with_projection
-from fedra.models.recognition_model import RecognitionModel, parameters_of
+from fedra.models.recognition_model import RecognitionModel, count_parameters
 from fedra.models.user_model import NamedHead, check, named_head
 from fedra.models.zoo import MODELS, build, register
 
@@ -31,10 +31,10 @@ __all__ = [
     "RecognitionModel",
     "build",
     "check",
-    "digest_of_weights",
+    "count_parameters",
+    "hash_weights",
     "load_weights",
     "named_head",
-    "parameters_of",
     "register",
     "with_projection",
 ]

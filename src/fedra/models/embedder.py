@@ -13,13 +13,13 @@ from torch.nn import functional as F
 
 from fedra.core.model import Model
 from fedra.errors import ConfigError, nearest
-from fedra.models.recognition_model import keeps_contract
+from fedra.models.recognition_model import has_body_and_head
 
 Fit = Literal["refuse", "crop", "resize"]
 Flip = Literal["none", "sum", "concatenate"]
 
 
-def read_flip(word: str) -> Flip:
+def parse_flip(word: str) -> Flip:
     """Return the flip mode with this name, or raise an error."""
     known: tuple[Flip, ...] = get_args(Flip)
     if word not in known:
@@ -112,7 +112,7 @@ class Embedder:
         return straight + mirrored if self.flip == "sum" else torch.cat([straight, mirrored], dim=1)
 
     @torch.no_grad()
-    def of_prepared(self, inputs: Tensor, done: Callable[[int], None] | None = None) -> Tensor:
+    def embed_prepared(self, inputs: Tensor, done: Callable[[int], None] | None = None) -> Tensor:
         """Return the features of inputs that need no preparation.
 
         Args:
@@ -187,7 +187,7 @@ def _resolve_body(
             "the model of an embedder must not normalize by batch statistics, which make an image's embedding depend "
             "on the other images of the batch: train it with norm = 'running' or 'group'"
         )
-    if keeps_contract(module):
+    if has_body_and_head(module):
         model = Model(module, where)
         weights = model.weights()
         return lambda inputs: model.features(weights, model.ready(inputs), train=False), where

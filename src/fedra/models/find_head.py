@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError
-from fedra.models.recognition_model import RecognitionModel, keeps_contract
+from fedra.models.recognition_model import RecognitionModel, has_body_and_head
 from fedra.models.user_model import NamedHead, named_head
 
 
@@ -38,7 +38,7 @@ def split_at_head(module: nn.Module, example: Tensor) -> nn.Module:
         >>> split_at_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.zeros(1, 4)).name
         '2'
     """
-    if keeps_contract(module):
+    if has_body_and_head(module):
         return module
     if not list(module.children()):
         return HeadAlone(module)
@@ -79,6 +79,6 @@ def find_head(module: nn.Module, example: Tensor) -> str:
     return found[-1]
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
+def unwrap_model(module: nn.Module) -> nn.Module:
     """Return the user's own network if `module` is a view of one as a body and a head; else `module` itself."""
     return module.unwrap() if isinstance(module, NamedHead | HeadAlone) else module

@@ -88,7 +88,7 @@ def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str]
     return Loaded(layout, tuple(sorted(used)), tuple(sorted(given.keys() - used)))
 
 
-def digest_of_weights(path: Path | str) -> str:
+def hash_weights(path: Path | str) -> str:
     """Return a digest of a weight file, which changes when the file does.
 
     Args:
@@ -100,7 +100,7 @@ def digest_of_weights(path: Path | str) -> str:
     Example:
         >>> from pathlib import Path
         >>> _ = Path("w.bin").write_bytes(b"weights")
-        >>> len(digest_of_weights("w.bin"))
+        >>> len(hash_weights("w.bin"))
         32
     """
     file = _file(Path(path))

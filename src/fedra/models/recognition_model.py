@@ -28,7 +28,7 @@ class RecognitionModel(nn.Module):
         return logits
 
 
-def keeps_contract(module: nn.Module) -> bool:
+def has_body_and_head(module: nn.Module) -> bool:
     """Return whether `module` has the children `body` and `head` and no parameter or buffer elsewhere."""
     names = [*dict(module.named_parameters()), *dict(module.named_buffers())]
     return {"body", "head"} <= dict(module.named_children()).keys() and all(
@@ -36,7 +36,7 @@ def keeps_contract(module: nn.Module) -> bool:
     )
 
 
-def parameters_of(module: nn.Module) -> int:
+def count_parameters(module: nn.Module) -> int:
     """Count the weights of a module, trainable or frozen.
 
     Args:
@@ -46,7 +46,7 @@ def parameters_of(module: nn.Module) -> int:
         The number of entries of its parameters, without buffers.
 
     Example:
-        >>> parameters_of(nn.Linear(3, 2))
+        >>> count_parameters(nn.Linear(3, 2))
         8
     """
     return sum(parameter.numel() for parameter in module.parameters())

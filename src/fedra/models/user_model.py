@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError, nearest
-from fedra.models.recognition_model import RecognitionModel, keeps_contract
+from fedra.models.recognition_model import RecognitionModel, has_body_and_head
 
 
 class NamedHead(RecognitionModel):
@@ -77,7 +77,7 @@ def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None 
         >>> named_head(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "1").head
         Linear(in_features=64, out_features=10, bias=True)
     """
-    as_is = head == "head" and keeps_contract(module)
+    as_is = head == "head" and has_body_and_head(module)
     model = cast(RecognitionModel, module) if as_is else NamedHead(module, head)
     if example is not None:
         check(model, example)

@@ -13,10 +13,10 @@ from torch.nn.parameter import is_lazy
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError
 from fedra.models.find_head import split_at_head
-from fedra.models.recognition_model import RecognitionModel, keeps_contract
+from fedra.models.recognition_model import RecognitionModel, has_body_and_head
 from fedra.models.user_model import check, named_head
 from fedra.registry import Registry
-from fedra.trust import fault, importing, is_import
+from fedra.trust import allow_imports, describe_exception, is_import
 
 MODELS = Registry("model", imports=True)
 """The functions that build networks, by the name that a configuration uses; call them through `build`."""
@@ -74,7 +74,7 @@ def build(
         Linear(in_features=32, out_features=10, bias=True)
     """
     if trust is not None:
-        with importing(trust):
+        with allow_imports(trust):
             return build(name, shape, classes, seed=seed, head=head, **settings)
     checked = MODELS.settings(name, settings)
     if not shape or min(shape) < 1:
@@ -85,7 +85,7 @@ def build(
         model = MODELS.call(name, {"shape": tuple(shape), "classes": classes}, checked)
         if not isinstance(model, nn.Module):
             raise ConfigError(f"the model '{name}' must return a torch nn.Module, got a {type(model).__name__}")
-        if keeps_contract(model) and not is_import(name):
+        if has_body_and_head(model) and not is_import(name):
             if head is not None:
                 raise ConfigError(
                     f"model.head must not be set for '{name}', which has a head, got '{head}': remove it (it is for "
@@ -120,6 +120,7 @@ def _materialize(name: str, model: nn.Module, example: Tensor) -> None:
         model.eval()(example)
     except Exception as error:  # the user's forward may raise anything
         raise ConfigError(
-            f"the model '{name}' must run on inputs of shape {tuple(example.shape)}, got an error ({fault(error)})"
+            f"the model '{name}' must run on inputs of shape {tuple(example.shape)}, got an error "
+            f"({describe_exception(error)})"
         ) from error
     model.train(training)

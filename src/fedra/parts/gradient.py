@@ -12,7 +12,7 @@ from torch import Tensor
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.part import GradientFunction, GradientRule, Part, Term
-from fedra.core.portions import portions
+from fedra.core.step_views import iterate_chunks
 from fedra.core.tree import Params
 from fedra.core.view import View
 from fedra.errors import ConfigError
@@ -210,7 +210,7 @@ class Accumulate(GradientRule):
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         total: Params = {}
-        for share in portions(view, self.passes):
+        for share in iterate_chunks(view, self.passes):
             gradient = inner(params)
             total = tree.add(total, gradient, share) if total else tree.scale(gradient, share)
         return total

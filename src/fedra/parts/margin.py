@@ -60,7 +60,7 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
     margin: AngularLoss = ArcFace(scale=64.0, margin=0.4)  # noqa: RUF009  (frozen)
     weight: Strength = 0.5
     moves_head: ClassVar[bool] = False
-    suits_pool: ClassVar[bool] = True
+    works_centralized: ClassVar[bool] = True
     formula: ClassVar[str] = "weight * mean_i L_margin(cos(f_i, F_c), y_i)"
 
     def __post_init__(self) -> None:

@@ -8,14 +8,14 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import AsksClients
+from fedra.core.capabilities import CollectsFirstRows
 from fedra.core.part import StartRule
 from fedra.core.tree import Params
 from fedra.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class MeanRows(StartRule, AsksClients):
+class MeanRows(StartRule, CollectsFirstRows):
     """Class vectors start at the mean features of their classes under the start model (FedFace).
 
     Before the first round every client computes the features of its images under the start model, which should be

@@ -11,14 +11,14 @@ import torch
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import ClientState, StepState, TrainsBeside
+from fedra.core.capabilities import ClientState, StepState, TrainsAlongside
 from fedra.core.model import Weights
 from fedra.core.personalizer import Personalizer
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Client, Local, View
 
 
-class Twin(Personalizer, ClientState, StepState, TrainsBeside, abstract=True):
+class Twin(Personalizer, ClientState, StepState, TrainsAlongside, abstract=True):
     """Base class of personal models trained alongside the model; they start as the first received model.
 
     A subclass defines `beside`, which takes a step, and `own`, which returns the personal model.

@@ -16,7 +16,7 @@ from fedra.writing import save_figure, write_atomically
 BINS = 20
 """Number of histogram bins from 0 to 100 % accuracy."""
 
-NAMED = 5
+MAX_NAMED = 5
 """Maximum number of clients that a warning names; the record has all of them."""
 
 
@@ -44,10 +44,10 @@ def warning(diverged: Sequence[int], tested: int) -> str | None:
     """Return the warning about clients whose personal models diverged, or None without any."""
     if not diverged:
         return None
-    more = f" and {len(diverged) - NAMED} more" if len(diverged) > NAMED else ""
+    more = f" and {len(diverged) - MAX_NAMED} more" if len(diverged) > MAX_NAMED else ""
     return (
         f"warning: the personal models of {len(diverged)} of {tested} clients diverged and are excluded from the means "
-        f"(client {', '.join(map(str, diverged[:NAMED]))}{more}): lower the learning rate or the regularization"
+        f"(client {', '.join(map(str, diverged[:MAX_NAMED]))}{more}): lower the learning rate or the regularization"
     )
 
 

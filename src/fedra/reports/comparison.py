@@ -19,9 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedra.config.mode import title
-from fedra.console import duration
+from fedra.console import format_duration
 from fedra.errors import ConfigError
-from fedra.evaluation.results import collapse_in
+from fedra.evaluation.results import find_collapse
 from fedra.reports.sweep_table import Cell, Point, short
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import save_figure
@@ -171,7 +171,7 @@ def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Pat
 def _row(name: str, folder: RunFolder, reach: Sequence[float]) -> dict[str, Any]:
     metrics, failure = folder.metrics(), folder.failure()
     accuracies, final = _accuracies(metrics), _final(metrics)
-    if failure is None and final is None and collapse_in(metrics):
+    if failure is None and final is None and find_collapse(metrics):
         failure = "collapsed"
     row: dict[str, Any] = {"run": name, "final": failure or (None if final is None else 100 * final)}
     row["best"] = 100 * max(accuracies) if accuracies else None
@@ -189,7 +189,7 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "worst_decile": ("worst decile", lambda value: f"{value:.2f}"),
     "bytes_up": ("up", lambda value: megabytes(value)),
     "bytes_down": ("down", lambda value: megabytes(value)),
-    "seconds": ("time", duration),
+    "seconds": ("time", format_duration),
 }
 """How a column is called, and how its values are written; others are written as they are."""
 
@@ -247,7 +247,7 @@ def read_shares(text: str) -> list[float]:
 def _final(metrics: Metrics) -> float | None:
     """Return the accuracy of the last evaluation, or None if there was none or embeddings had collapsed."""
     accuracies = _accuracies(metrics)
-    return accuracies[-1] if accuracies and not collapse_in(metrics) else None
+    return accuracies[-1] if accuracies and not find_collapse(metrics) else None
 
 
 def _accuracies(metrics: Metrics) -> list[float]:

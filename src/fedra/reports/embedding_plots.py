@@ -15,7 +15,14 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from fedra.analysis.angles import ACROSS, BINS, OWN_ACROSS, OWN_TOGETHER, TOGETHER, Angles
+from fedra.analysis.angles import (
+    BINS,
+    OTHER_CLASS_CROSS_CLIENT,
+    OTHER_CLASS_SAME_CLIENT,
+    SAME_CLASS_CROSS_CLIENT,
+    SAME_CLASS_SAME_CLIENT,
+    Angles,
+)
 from fedra.analysis.embeddings import Embeddings
 from fedra.writing import save_figure
 
@@ -25,14 +32,14 @@ NAMED_CLASSES = 20
 
 Curves = tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...]
 CURVES: Curves = (
-    ("within classes", (OWN_ACROSS, OWN_TOGETHER), {"color": "#3366aa"}),
-    ("between classes", (ACROSS, TOGETHER), {"color": "#cc6633"}),
+    ("within classes", (SAME_CLASS_CROSS_CLIENT, SAME_CLASS_SAME_CLIENT), {"color": "#3366aa"}),
+    ("between classes", (OTHER_CLASS_CROSS_CLIENT, OTHER_CLASS_SAME_CLIENT), {"color": "#cc6633"}),
 )
 CLIENT_CURVES: Curves = (
-    ("within classes, one client", (OWN_TOGETHER,), {"color": "#3366aa"}),
-    ("within classes, across clients", (OWN_ACROSS,), {"color": "#66aadd", "linestyle": (0, (4, 2))}),
-    ("between classes, one client", (TOGETHER,), {"color": "#cc6633"}),
-    ("between classes, across clients", (ACROSS,), {"color": "#881133", "linestyle": (0, (4, 2))}),
+    ("within classes, one client", (SAME_CLASS_SAME_CLIENT,), {"color": "#3366aa"}),
+    ("within classes, across clients", (SAME_CLASS_CROSS_CLIENT,), {"color": "#66aadd", "linestyle": (0, (4, 2))}),
+    ("between classes, one client", (OTHER_CLASS_SAME_CLIENT,), {"color": "#cc6633"}),
+    ("between classes, across clients", (OTHER_CLASS_CROSS_CLIENT,), {"color": "#881133", "linestyle": (0, (4, 2))}),
 )
 
 

@@ -14,7 +14,7 @@ SHOWN_CLASSES = 30
 """Maximum number of classes in a printed table, worst first; the record has all of them."""
 
 
-def tables_of(outcome: ProtocolResult) -> Iterator[Table]:
+def build_tables(outcome: ProtocolResult) -> Iterator[Table]:
     """Yield the table of a protocol and, for classification, the table of its classes."""
     table = Table(show_header=False)
     table.add_column()

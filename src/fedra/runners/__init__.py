@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedra.registry import Registry
 from fedra.runners.auto import Choice, automatic, choose
-from fedra.runners.base import Result, Results, Runner, one_by_one
+from fedra.runners.base import Result, Results, Runner, iterate_results
 from fedra.runners.centralized import centralized
 from fedra.runners.processes import processes
 from fedra.runners.ray import on_ray
@@ -19,4 +19,4 @@ RUNNERS.add("stacked")(stacked)
 RUNNERS.add("ray")(on_ray)
 RUNNERS.add("centralized")(centralized)
 
-__all__ = ["RUNNERS", "Choice", "Result", "Results", "Runner", "choose", "one_by_one"]
+__all__ = ["RUNNERS", "Choice", "Result", "Results", "Runner", "choose", "iterate_results"]

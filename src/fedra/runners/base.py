@@ -45,7 +45,7 @@ class Results:
     uploads: Uploads
 
 
-def one_by_one(results: Iterable[Result | Results]) -> Iterator[Result]:
+def iterate_results(results: Iterable[Result | Results]) -> Iterator[Result]:
     """The results client by client."""
     for result in results:
         yield from map(Result, result.clients, result.memories, result.uploads)
@@ -90,7 +90,7 @@ class Runner(Protocol):
         """Count correct predictions on the job's test set."""
         ...
 
-    def begin_evaluation(self, weights: Weights) -> Evaluation:
+    def start_evaluation(self, weights: Weights) -> Evaluation:
         """Start an evaluation that runs alongside the next training where workers are idle, or run it at once."""
         ...
 

@@ -24,7 +24,7 @@ from fedra.core.ownership import Owners
 from fedra.core.random import key
 from fedra.core.round import broadcast, init_server
 from fedra.core.tree import Tree
-from fedra.runners.base import Result, Runner, one_by_one
+from fedra.runners.base import Result, Runner, iterate_results
 from fedra.runners.sequential import SequentialRunner
 from fedra.runners.stacked import stacked
 
@@ -154,9 +154,9 @@ class Trial:
         received, common = broadcast(job.algorithm, self._server), job.common(weights)
 
         def memory(client: int) -> Tree:
-            return job.remembered(client, weights, memories.get(client, {}))
+            return job.client_state(client, weights, memories.get(client, {}))
 
-        return list(one_by_one(runner.train(round, common, received, clients, memory)))
+        return list(iterate_results(runner.train(round, common, received, clients, memory)))
 
     def _seconds(self, runner: Runner, clients: Sequence[int]) -> float:
         started = time.perf_counter()

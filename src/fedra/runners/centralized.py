@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import ClientState, LooksBack
+from fedra.core.capabilities import ClientState, ComparesWithOrigin
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job, run_client
 from fedra.core.local_training import LocalTraining
@@ -58,7 +58,7 @@ class CentralizedRunner:
     """See `centralized`; `on_step` is called after every step."""
 
     def __init__(self, job: Job, threads: int) -> None:
-        refuse_federated_parts(job.algorithm)
+        check_centralized(job.algorithm)
         if len(job.clients) != 1 or job.local.epochs != 1:
             raise ConfigError(
                 "the centralized runner must have one client and epochs = 1, got "
@@ -85,16 +85,16 @@ class CentralizedRunner:
     def evaluate(self, weights: Weights) -> Counts:
         return self._sequential.evaluate(weights)
 
-    def begin_evaluation(self, weights: Weights) -> Evaluation:
+    def start_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:
         """Do nothing."""
 
 
-def refuse_federated_parts(algorithm: Algorithm) -> None:
+def check_centralized(algorithm: Algorithm) -> None:
     """Raise if a part makes no sense without clients, such as a proximal term, client state or a server rule."""
-    for part in algorithm.every_part():
+    for part in algorithm.all_parts():
         reason = _reason(part, algorithm)
         if reason is not None:
             raise ConfigError(
@@ -105,16 +105,16 @@ def refuse_federated_parts(algorithm: Algorithm) -> None:
 
 def _reason(part: Part, algorithm: Algorithm) -> str | None:
     if isinstance(part, Sharing):
-        return "keeps parameters with clients" if part.remembers else None
+        return "keeps parameters with clients" if part.has_state else None
     if part == algorithm.combine:
         return None if algorithm.combine.is_plain else "combines the uploads of several clients"
     if part == algorithm.personalize:
         return "trains a personal model for every client"
     if part in algorithm.server:
         return "changes the average of several clients"
-    if isinstance(part, LooksBack):
+    if isinstance(part, ComparesWithOrigin):
         return "compares with the model at the start of a round"
-    if isinstance(part, ClientState) and not part.suits_pool:
+    if isinstance(part, ClientState) and not part.works_centralized:
         return "keeps client state"
     return None
 

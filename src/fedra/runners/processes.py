@@ -111,14 +111,14 @@ class ProcessRunner:
             yield Result(client, new_memory, upload)
 
     def evaluate(self, weights: Weights) -> Counts:
-        return self.begin_evaluation(weights).counts()
+        return self.start_evaluation(weights).counts()
 
-    def begin_evaluation(self, weights: Weights) -> PooledEvaluation:
-        assert self._job.judged is not None, "the job has no test set"
+    def start_evaluation(self, weights: Weights) -> PooledEvaluation:
+        assert self._job.evaluated_examples is not None, "the job has no test set"
         if self._evaluation is not None:
             self.finish(self._evaluation)
         _publish(weights, self._models.evaluated)
-        self._evaluation = PooledEvaluation(self, evaluation_tasks(len(self._job.judged)))
+        self._evaluation = PooledEvaluation(self, evaluation_tasks(len(self._job.evaluated_examples)))
         return self._evaluation
 
     def finish(self, evaluation: PooledEvaluation) -> None:

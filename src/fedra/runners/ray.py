@@ -87,12 +87,12 @@ class RayRunner:
             yield Result(client, *outcome)
 
     def evaluate(self, weights: Weights) -> Counts:
-        assert self._job.judged is not None, "the job has no test set"
+        assert self._job.evaluated_examples is not None, "the job has no test set"
         model = self._put((_on_cpu(weights), {}))
-        answers = self._map(evaluation_tasks(len(self._job.judged)), lambda task: task, model)
+        answers = self._map(evaluation_tasks(len(self._job.evaluated_examples)), lambda task: task, model)
         return Counts.total(counts for _, group in answers for counts in group)
 
-    def begin_evaluation(self, weights: Weights) -> Evaluation:
+    def start_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:

@@ -32,12 +32,12 @@ class SequentialRunner:
             yield Result(client, new_memory, upload)
 
     def evaluate(self, weights: Weights) -> Counts:
-        job, examples = self._job, self._job.judged
+        job, examples = self._job, self._job.evaluated_examples
         assert examples is not None, "the job has no test set"
         with threads(self._threads):
             return evaluate(job.model, weights, examples, job.classes, job.keep_scores)
 
-    def begin_evaluation(self, weights: Weights) -> Evaluation:
+    def start_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedra.core.capabilities import TrainsBeside
+from fedra.core.capabilities import TrainsAlongside
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
@@ -64,7 +64,7 @@ class StackedRunner:
     def evaluate(self, weights: Weights) -> Counts:
         return self._sequential.evaluate(weights)
 
-    def begin_evaluation(self, weights: Weights) -> Evaluation:
+    def start_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class StackedRunner:
             raise
         index = {client: index for index, client in enumerate(data.clients)}
         order = [index[client] for client in clients]
-        return Results(clients, [memories[row] for row in order], uploads.picked(order))
+        return Results(clients, [memories[row] for row in order], uploads.select(order))
 
     def _clients_at_once(self, origin: Weights, cohort: Sequence[int]) -> int:
         """How many clients of the size of the cohort's largest fit into the memory limit."""
@@ -95,7 +95,7 @@ class StackedRunner:
         examples = job.clients[largest]
         batch = min(job.local.batch or len(examples), len(examples))
         inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
-        models = 2 if job.algorithm.able(TrainsBeside) else 1
+        models = 2 if job.algorithm.with_capability(TrainsAlongside) else 1
         weights = WEIGHT_COPIES * models * size_in_bytes(origin._asdict())
         data = len(examples) * inputs[0].nbytes
         whole = Weights({**job.model.weights().params, **origin.params}, origin.buffers)

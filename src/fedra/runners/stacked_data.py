@@ -83,7 +83,7 @@ class StackedData:
         whole, classes = job.clients.joined(self.clients), max(map(job.classes_of, self.clients))
         targets = whole.targets if whole else torch.cat([job.clients[client].targets for client in self.clients])
         self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
-        draws = bool(job.algorithm.able(StepDraws))
+        draws = bool(job.algorithm.with_capability(StepDraws))
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
         steps_per_epoch = np.array(self.steps)[:, None] // local.epochs
         self._epoch = torch.from_numpy(np.arange(self.steps[0]) // steps_per_epoch).to(self._device)

@@ -67,7 +67,7 @@ def begin(program: ClientProgram, data: StackedData, memories: Sequence[Tree]) -
         states = [program.memory(own) if own else initial for own in stored]
         memory = stack.stack_trees(states, "client state", "init_client")
     own: Tree = {
-        "memory": {name: memory.get(name, {}) for name in program.algorithm.able(ClientState)},
+        "memory": {name: memory.get(name, {}) for name in program.algorithm.with_capability(ClientState)},
         "examples": torch.tensor(data.examples, dtype=program.model.dtype, device=program.model.device),
         "label_counts": data.label_counts,
     }
@@ -172,7 +172,7 @@ def finish(program: ClientProgram, data: StackedData, own: Tree, metrics: StepMe
 
 def _finish_clients(program: ClientProgram, data: StackedData, own: Tree) -> Iterator[tuple[Tree, Tree]]:
     """Each client's new state and extras, computed client by client if any part has state."""
-    if not any(part.remembers for part in program.algorithm.able(ClientState).values()):
+    if not any(part.has_state for part in program.algorithm.with_capability(ClientState).values()):
         yield from (({}, {}) for _ in data.clients)
         return
     flat = tree.flatten({name: value for name, value in own.items() if name != "optimizer"})

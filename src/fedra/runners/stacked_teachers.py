@@ -33,7 +33,7 @@ def look_up(compute: Callable[[Tree], Outputs], own: Tree, data: StackedData) ->
 
 def is_worthwhile(program: ClientProgram, data: StackedData) -> bool:
     """Whether a part uses teachers and identical inputs occur more than once."""
-    return bool(program.algorithm.able(Teachers)) and program.model.per_example and data.repeats
+    return bool(program.algorithm.with_capability(Teachers)) and program.model.per_example and data.repeats
 
 
 def select(known: Params, rows: Tensor) -> Tree:

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from fedra.core.evaluate import count, portions
+from fedra.core.evaluate import count, evaluation_batches
 from fedra.core.job import Job, run_client
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
@@ -42,7 +42,7 @@ Task = Train | Evaluate
 
 def evaluation_tasks(examples: int) -> list[Evaluate]:
     """The tasks that evaluate this many examples."""
-    batches = portions(examples)
+    batches = evaluation_batches(examples)
     return [Evaluate(tuple(batches[i : i + BATCHES_PER_TASK])) for i in range(0, len(batches), BATCHES_PER_TASK)]
 
 
@@ -52,8 +52,8 @@ def run_task(task: Task, job: Job, weights: Weights) -> Any:
         if isinstance(task, Train):
             return run_client(job, task.round, task.client, weights, task.received, task.memory)
         arranged = Weights(job.model.arrange(weights.params), job.model.arrange(weights.buffers))
-        assert job.judged is not None
-        return count(job.model, arranged, job.judged, job.classes, task.batches, job.keep_scores)
+        assert job.evaluated_examples is not None
+        return count(job.model, arranged, job.evaluated_examples, job.classes, task.batches, job.keep_scores)
     except Exception as error:
         return _make_picklable(error)
 

@@ -27,7 +27,7 @@ from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 from fedra.errors import RunError
 from fedra.storage.background import Background
-from fedra.storage.client_state import ClientFiles, DamagedFile, File, Memories, pack
+from fedra.storage.client_state import ClientFiles, ClientStates, DamagedFile, File, pack
 from fedra.storage.client_state.client_files import read_packed, write_packed
 from fedra.storage.client_state.store import Snapshot
 from fedra.storage.state import State
@@ -73,9 +73,9 @@ class Checkpoint:
 
     def memories(
         self, ram: float = RAM, precision: StoredPrecision = "float32", known: Mapping[int, File] | None = None
-    ) -> Memories:
+    ) -> ClientStates:
         """A store of client state whose files belong to this checkpoint."""
-        return Memories(self._clients, ram, precision, known, self._writer)
+        return ClientStates(self._clients, ram, precision, known, self._writer)
 
     def save(self, state: State) -> None:
         """Start writing the current state; waits for the previous write and raises its error.
@@ -97,7 +97,7 @@ class Checkpoint:
         """Wait for a write in progress."""
         self._writer.join()
 
-    def _save(self, round: int, server: Server, memories: Memories, unsaved: Mapping[int, Snapshot]) -> None:
+    def _save(self, round: int, server: Server, memories: ClientStates, unsaved: Mapping[int, Snapshot]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         old, new = self._server, File(round, write_packed(self._server_path(round), pack(_server_tree(server))))
         memories.write(unsaved)

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from fedra.config import reading as configuration
 from fedra.config.schema import Config
 from fedra.errors import ConfigError, RunError
-from fedra.locking import locked
+from fedra.locking import hold_lock
 from fedra.storage.checkpoint import Checkpoint
 from fedra.storage.claims import claim, claimed, open_list, remove_claimed
 from fedra.writing import write_atomically
@@ -36,7 +36,7 @@ class RunFolder:
         self._open: dict[str, TextIO] = {}
 
     @property
-    def begun_before(self) -> bool:
+    def has_run(self) -> bool:
         """Whether the folder holds a run, finished or not."""
         return (self.path / "config.toml").exists()
 
@@ -45,7 +45,7 @@ class RunFolder:
         """Whether the run has ended, successfully or not."""
         return (self.path / "summary.json").exists()
 
-    def refuse(self) -> None:
+    def check_available(self) -> None:
         """Raise if the folder already has a run, or files that fedra did not write."""
         if not self.path.is_dir() or claimed(self.path) is None:
             self._refuse_foreign()
@@ -69,21 +69,21 @@ class RunFolder:
             )
 
     @contextmanager
-    def begun(self, config: Config, force: bool) -> Iterator[None]:
+    def create(self, config: Config, force: bool) -> Iterator[None]:
         """Create the folder for a new run and lock it inside the block; files of an older run are removed."""
         self._make()
         with self._lock():
             if claimed(self.path) is None:
                 self._refuse_foreign()
             elif not force:
-                self.refuse()  # again: another process may have started a run since the first check
+                self.check_available()  # again: another process may have started a run since the first check
             open_list(self.path)
             self._clear()
             self.write("config.toml", configuration.write(config).encode())
             yield
 
     @contextmanager
-    def resumed(self) -> Iterator[Config]:
+    def open_to_resume(self) -> Iterator[Config]:
         """The configuration of the run to resume; the folder is locked inside the block."""
         self.config()  # raises before the lock file is written if the folder has no run
         with self._lock():
@@ -94,7 +94,7 @@ class RunFolder:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         busy = f"'{self.path}' is in use by another process: wait for it, stop it, or choose another folder"
-        with locked(self.path / LOCK, busy):
+        with hold_lock(self.path / LOCK, busy):
             yield
 
     def _make(self) -> None:

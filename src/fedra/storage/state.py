@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fedra.core.evaluate import nobody
+from fedra.core.evaluate import ignore_progress
 from fedra.core.job import Job
 from fedra.core.round import init_server
 from fedra.core.round_zero import round_zero
 from fedra.core.view import Server
-from fedra.storage.client_state import Memories, PackedTree
+from fedra.storage.client_state import ClientStates, PackedTree
 
 
 @dataclass
@@ -19,10 +19,12 @@ class State:
 
     round: int
     server: Server
-    memory: Memories = field(default_factory=Memories)
+    memory: ClientStates = field(default_factory=ClientStates)
 
     @classmethod
-    def fresh(cls, job: Job, done: Callable[[int], None] = nobody, memory: Memories | None = None) -> State:
+    def fresh(
+        cls, job: Job, done: Callable[[int], None] = ignore_progress, memory: ClientStates | None = None
+    ) -> State:
         """The state after round zero, before the first round; `done` receives the number of processed examples."""
         server = init_server(job.algorithm, round_zero(job, job.initial(), done))
         return cls(0, server) if memory is None else cls(0, server, memory)

@@ -15,7 +15,7 @@ from fedra.errors import RunError
 from fedra.models import Embedder, build, load_weights, with_projection
 from fedra.models.embedder import Fit, Flip
 from fedra.storage.checkpoint import load_model
-from fedra.trust import importing, is_import, refusal
+from fedra.trust import allow_imports, import_error, is_import
 
 FACES = (0.5, 0.5, 0.5)
 """Mean and standard deviation that map bytes to -1..1, the usual inputs of face networks."""
@@ -41,7 +41,7 @@ class TrainedModel:
 
     Example:
         ```python
-        trained = trained_by_run("runs/a")
+        trained = load_trained_model("runs/a")
         features = trained.module.body(trained.transform.prepare(images))
         ```
     """
@@ -59,7 +59,7 @@ class TrainedModel:
         return Transform(self.mean or None, self.std or None)
 
 
-def trained_by_run(folder: Path | str, *, trust: bool = False) -> TrainedModel:
+def load_trained_model(folder: Path | str, *, trust: bool = False) -> TrainedModel:
     """The network that a finished run has trained; its data are not needed.
 
     Args:
@@ -74,7 +74,7 @@ def trained_by_run(folder: Path | str, *, trust: bool = False) -> TrainedModel:
 
     Example:
         ```python
-        network = trained_by_run("runs/a").module
+        network = load_trained_model("runs/a").module
         ```
     """
     path = Path(folder) / "model.safetensors"
@@ -90,14 +90,14 @@ def trained_by_run(folder: Path | str, *, trust: bool = False) -> TrainedModel:
     shape, mean, std = (tuple(given[key] or ()) for key in ("shape", "mean", "std"))
     name = str(about["model"]["name"])
     if is_import(name) and not trust:
-        raise refusal([name], f"the run in '{folder}'")
-    with importing(trust):
+        raise import_error([name], f"the run in '{folder}'")
+    with allow_imports(trust):
         module = _untrained(about["model"], shape, len(about["classes"]))
     load_weights(module, path)
     return TrainedModel(module, shape, given.get("bytes", True), mean, std, tuple(about["classes"]))
 
 
-def embedder_of_run(
+def load_embedder(
     folder: Path | str,
     *,
     fit: Fit = "refuse",
@@ -124,15 +124,15 @@ def embedder_of_run(
 
     Example:
         ```python
-        embeddings = embedder_of_run("runs/faces", flip="sum")(images)
+        embeddings = load_embedder("runs/faces", flip="sum")(images)
         ```
     """
-    found = trained_by_run(folder, trust=trust)
+    found = load_trained_model(folder, trust=trust)
     prepare = found.transform.prepare
     return Embedder(found.module, prepare, found.shape, fit=fit, flip=flip, batch=batch, device=build_device(device))
 
 
-def embedder_of_weights(
+def load_embedder_weights(
     weights: Path | str,
     name: str,
     *,
@@ -164,7 +164,7 @@ def embedder_of_weights(
 
     Example:
         ```python
-        embedder = embedder_of_weights("mobilefacenet.pt", "mobilefacenet")
+        embedder = load_embedder_weights("mobilefacenet.pt", "mobilefacenet")
         ```
     """
     module = build(name, shape, 1, seed=0, **settings)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedra.faces.metrics.collapse import BLOCK, collapse_reason, collapse_warning, give_directions
+from fedra.faces.metrics.collapse import BLOCK, collapse_reason, collapse_warning, separate_zero_embeddings
 
 
 def rows(count: int, length: int = 8) -> Tensor:
@@ -69,11 +69,11 @@ def test_a_difference_in_a_later_block_is_seen() -> None:
 def test_embeddings_keep_their_cosines_and_zeros_get_an_axis() -> None:
     features = rows(4)
     features[2] = 0
-    found = give_directions(features)
+    found = separate_zero_embeddings(features)
     assert torch.equal(found.features[:, :-1], features)
     assert found.features[:, -1].tolist() == [0, 0, 1, 0]
     assert (found.zeros, found.collapsed) == (1, None)
-    assert give_directions(torch.zeros(3, 2)).collapsed == "all 3 embeddings are zero"
+    assert separate_zero_embeddings(torch.zeros(3, 2)).collapsed == "all 3 embeddings are zero"
 
 
 def test_the_warning_says_why_and_what_to_do() -> None:

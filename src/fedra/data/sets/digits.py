@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from fedra.data.dataset import Dataset, Split
-from fedra.data.decoding import stratified
+from fedra.data.decoding import stratified_split
 from fedra.data.loading import DATASETS
 
 
@@ -24,7 +24,7 @@ def digits(root: Path, *, test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0
     pixels = np.rint(source.images * (255 / 16)).astype(np.uint8)
     inputs = torch.from_numpy(pixels).unsqueeze(1)
     targets = torch.from_numpy(source.target.astype(np.int64))
-    train, test = stratified(targets, test_fraction)
+    train, test = stratified_split(targets, test_fraction)
     return Dataset(
         name="digits",
         train=Split(inputs[train], targets[train]),

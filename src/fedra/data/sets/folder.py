@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedra.data.cache import cached
 from fedra.data.dataset import Dataset, Split
-from fedra.data.decoding import stratified
+from fedra.data.decoding import stratified_split
 from fedra.data.images import indices, list_images, read_images, under
 from fedra.data.loading import DATASETS
 from fedra.errors import DataError
@@ -54,7 +54,7 @@ def imagefolder(
     if len(listings) == 2:
         train, test = torch.arange(len(files)).tensor_split([len(listings[0].paths)])
     else:
-        train, test = stratified(targets, test_fraction)
+        train, test = stratified_split(targets, test_fraction)
     if len(test) == 0:
         raise DataError(
             f"{base} must have enough images to hold out at least one, got {len(files)} with test_fraction = "

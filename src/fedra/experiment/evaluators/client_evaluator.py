@@ -16,7 +16,7 @@ from fedra.data import Dataset
 from fedra.errors import DataError, RunFailed
 from fedra.experiment.evaluators.evaluator import EvaluationOutcome
 from fedra.faces.metrics.client_recognition import Device, Found, Recognition, draw_devices, search
-from fedra.faces.metrics.collapse import Directed, give_directions
+from fedra.faces.metrics.collapse import Directed, separate_zero_embeddings
 from fedra.runners.base import Runner
 
 
@@ -101,4 +101,4 @@ def accuracy_of(figures: Mapping[str, float | None]) -> float | None:
 
 def _embed(model: Model, weights: Weights, images: Examples) -> Directed:
     arranged = Weights(*(model.arrange(values) for values in weights))
-    return give_directions(embed(model, arranged, images), model.precision.passes)
+    return separate_zero_embeddings(embed(model, arranged, images), model.precision.passes)

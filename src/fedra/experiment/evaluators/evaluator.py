@@ -17,10 +17,10 @@ from fedra.core.model import Weights
 from fedra.data import Dataset
 from fedra.errors import ConfigError, DataError, RunFailed
 from fedra.evaluation.classifier_metrics import Metric
-from fedra.evaluation.metrics import figures_of
+from fedra.evaluation.metrics import compute_extra_metrics
 from fedra.experiment.evaluators.round_summary import ONLY_CLASS
 from fedra.faces.metrics import Scores, verify
-from fedra.faces.metrics.collapse import give_directions
+from fedra.faces.metrics.collapse import separate_zero_embeddings
 from fedra.runners.base import Evaluation, Runner
 
 
@@ -51,7 +51,7 @@ class PendingEvaluation:
     def outcome(self) -> EvaluationOutcome:
         counts = self.evaluation.counts()
         figures = {"accuracy": counts.accuracy, "loss": counts.mean_loss}
-        figures |= figures_of(self.metrics, self.targets, counts.logits)
+        figures |= compute_extra_metrics(self.metrics, self.targets, counts.logits)
         hint = {} if counts.only_answer is None else {ONLY_CLASS: counts.only_answer}
         return EvaluationOutcome(figures | hint, replace(counts, logits=None))
 
@@ -72,9 +72,9 @@ class Classification:
     metrics: tuple[Metric, ...] = ()
 
     def __call__(self, job: Job, runner: Runner, weights: Weights) -> RoundTest:
-        if job.judged is None:
+        if job.evaluated_examples is None:
             return EvaluationOutcome()
-        return PendingEvaluation(runner.begin_evaluation(weights), job.judged.targets, self.metrics)
+        return PendingEvaluation(runner.start_evaluation(weights), job.evaluated_examples.targets, self.metrics)
 
 
 classification = Classification()
@@ -102,7 +102,7 @@ class VerificationEvaluator:
 
         If embeddings have collapsed, the metrics are None and the reason is returned. `passes` is the network's type.
         """
-        features, zeros, collapsed = give_directions(features, passes)
+        features, zeros, collapsed = separate_zero_embeddings(features, passes)
         notes: dict[str, Any] = {"zero_embeddings": zeros} if zeros else {}
         if collapsed is not None:
             return {"accuracy": None, "loss": None, "auroc": None, **notes, "collapsed": collapsed}

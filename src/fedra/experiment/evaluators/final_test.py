@@ -18,7 +18,7 @@ from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.evaluation.classifier_metrics import METRICS
 from fedra.evaluation.client_tests import ClientTests, testable_rows
-from fedra.evaluation.metrics import DEFAULT, compute_metrics, probabilities_of
+from fedra.evaluation.metrics import DEFAULT, compute_metrics, compute_probabilities
 from fedra.evaluation.personal_models import personalized
 from fedra.experiment.build import Built, build_runner
 from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
@@ -91,7 +91,7 @@ def measure(job: Job, weights: Weights, measures: Measures, tables: bool = False
     metrics = measures.metrics if tables else measures.single
     figures: dict[str, Any] = {"accuracy": counts.accuracy, "loss": counts.mean_loss}
     others = [metric for metric in metrics if metric.name not in DEFAULT]
-    return figures | compute_metrics(others, job.test.targets, probabilities_of(counts.logits))
+    return figures | compute_metrics(others, job.test.targets, compute_probabilities(counts.logits))
 
 
 def _outcome(measures: Measures, best: BestModel, last: dict[str, Any], at_best: dict[str, Any]) -> str:

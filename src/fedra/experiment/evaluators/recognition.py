@@ -14,11 +14,11 @@ from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
 from fedra.core.view import Server
-from fedra.evaluation.personal_models import own_models
+from fedra.evaluation.personal_models import train_personal_models
 from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.faces.metrics.client_recognition import Found, Recognition
 from fedra.faces.metrics.collapse import collapse_warning
-from fedra.reports.client_models import NAMED, counted
+from fedra.reports.client_models import MAX_NAMED, counted
 from fedra.runners.base import Runner
 from fedra.storage.claims import claim
 from fedra.writing import write_atomically
@@ -45,7 +45,7 @@ def recognize(
         return found
     with steps(console, "personal models", len(evaluator.devices)) as done:
         tested = [device.client for device in evaluator.devices]
-        own = own_models(job, make_runner, server, memory, rounds, tested)
+        own = train_personal_models(job, make_runner, server, memory, rounds, tested)
         found["personal"] = Recognition.of(_search_devices(evaluator, job, own, done))
     return found
 
@@ -102,11 +102,11 @@ def warnings(evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> It
     if reason := collapses(found).get("global"):
         yield collapse_warning(reason)
     if lost := collapsed_clients(found):
-        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
         yield (
             f"warning: the personal models of {len(lost)} of {len(evaluator.devices)} clients have collapsed and "
             "are left "
-            f"out of the means (client {', '.join(map(str, list(lost)[:NAMED]))}{more})"
+            f"out of the means (client {', '.join(map(str, list(lost)[:MAX_NAMED]))}{more})"
         )
 
 

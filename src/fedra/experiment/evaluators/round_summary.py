@@ -8,10 +8,10 @@ from typing import Any
 
 from fedra.config.schema import EvaluationSection, Protocol
 from fedra.errors import ConfigError, nearest
-from fedra.evaluation.classification import predicts_one_class
+from fedra.evaluation.classification import one_class_warning
 from fedra.evaluation.classifier_metrics import METRICS, Metric
 from fedra.evaluation.metrics import MetricChoice, choose_metrics
-from fedra.evaluation.results import was_tested
+from fedra.evaluation.results import is_evaluated
 
 LOSS = Metric("loss", lambda targets, probabilities: None, higher=False)
 """The mean cross-entropy, which every classification test has; it is not computed as a metric."""
@@ -84,7 +84,7 @@ def summarize_rounds(lines: Sequence[Mapping[str, Any]], measures: Measures) -> 
     """Return the `final_` and `best_` values of every metric, and the best round."""
     found: dict[str, Any] = {}
     for metric in {one.key: one for one in (*measures.single, measures.best)}.values():
-        tested = [line.get(metric.key) for line in lines if was_tested(line)]
+        tested = [line.get(metric.key) for line in lines if is_evaluated(line)]
         values = [value for value in tested if value is not None]
         best = (max if metric.higher else min)(values, default=None)
         found |= {f"final_{metric.key}": tested[-1] if tested else None, f"best_{metric.key}": best}
@@ -106,4 +106,4 @@ def one_class_hint(lines: Sequence[Mapping[str, Any]], classes: Sequence[str]) -
     tested = [line for line in lines if line.get("accuracy") is not None]
     if not tested or tested[-1].get(ONLY_CLASS) is None:
         return None
-    return predicts_one_class(str(classes[tested[-1][ONLY_CLASS]]))
+    return one_class_warning(str(classes[tested[-1][ONLY_CLASS]]))

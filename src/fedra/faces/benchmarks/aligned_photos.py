@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedra.console import steps
 from fedra.data.dataset import Pairs
-from fedra.data.images import indices, list_images, shortened
+from fedra.data.images import indices, list_images, shorten_list
 from fedra.data.pairs import draw_pairs
 from fedra.errors import DataError
 from fedra.faces.benchmarks.protocols import FaceSet
@@ -20,7 +20,7 @@ from fedra.faces.datasets.lfw_lists import read_pair_list
 from fedra.faces.datasets.verification_sets import listed_pairs, photos
 from fedra.faces.photos.alignment import align_face
 from fedra.faces.photos.detection import Detector, main_face
-from fedra.faces.photos.photo_files import read_photograph
+from fedra.faces.photos.photo_files import read_photo_file
 
 
 def aligned_photos(
@@ -52,7 +52,7 @@ def aligned_photos(
     new_row[rows] = torch.arange(len(rows))
     note = None
     if problems:
-        examples = shortened([f"{listing.paths[row]} ({reason})" for row, reason in problems.items()])
+        examples = shorten_list([f"{listing.paths[row]} ({reason})" for row, reason in problems.items()])
         note = f"{len(problems):,} of {len(listing.paths):,} photos are skipped: {examples}"
     if listed is None:
         all_pairs = draw_pairs(people[rows], pairs, seed=seed)
@@ -69,7 +69,7 @@ def _align_all(
     with steps(console, "finding faces", len(paths)) as done:
         for row, path in enumerate(paths):
             try:
-                image = read_photograph(path)
+                image = read_photo_file(path)
                 face = main_face(detector(image), image.shape)
                 if face is None:
                     problems[row] = "no face was found"

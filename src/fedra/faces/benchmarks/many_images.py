@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fedra.console import steps, tell
 from fedra.data.decoding import Bytes
-from fedra.data.images import shortened
+from fedra.data.images import shorten_list
 from fedra.errors import DataError
-from fedra.faces.metrics.collapse import collapse_warning, give_directions
+from fedra.faces.metrics.collapse import collapse_warning, separate_zero_embeddings
 from fedra.faces.photos.alignment import align_face
-from fedra.faces.photos.photo_files import read_photograph
+from fedra.faces.photos.photo_files import read_photo_file
 from fedra.models import Embedder
 
 BATCH = 512
@@ -54,7 +54,7 @@ def embed_files(
 
     def read(index: int) -> Bytes | DataError:
         try:
-            image = read_photograph(paths[index])
+            image = read_photo_file(paths[index])
             return image if points is None else align_face(image, points[index].numpy(), side)
         except DataError as error:
             return error
@@ -79,8 +79,8 @@ def embed_files(
     if not found:
         raise DataError(f"{title} has no usable image; the first problem: {problems[0]}")
     if problems:
-        tell(console, f"{len(problems):,} of {len(paths):,} images are unusable and skipped: {shortened(problems)}")
-    features, zero, collapsed = give_directions(torch.cat(found))
+        tell(console, f"{len(problems):,} of {len(paths):,} images are unusable and skipped: {shorten_list(problems)}")
+    features, zero, collapsed = separate_zero_embeddings(torch.cat(found))
     if collapsed is not None:
         tell(console, collapse_warning(collapsed))
     elif zero:

@@ -22,7 +22,7 @@ from fedra.faces.benchmarks.many_images import embed_files
 from fedra.faces.benchmarks.megaface_lists import DISTRACTORS, PROBES, MegaFaceLists, read_megaface
 from fedra.faces.benchmarks.protocols import collapsed_result, points
 from fedra.faces.metrics import MegaFace, Subjects, clean_probes, read_features
-from fedra.faces.metrics.collapse import collapse_warning, give_directions
+from fedra.faces.metrics.collapse import collapse_warning, separate_zero_embeddings
 from fedra.faces.metrics.megaface_rates import megaface
 from fedra.models import Embedder
 
@@ -145,7 +145,7 @@ def _file_source(features: Path, console: Console | None) -> Source:
         algorithm = _algorithm(features, half, images[0], depth)
         paths = [features / half / f"{'/'.join(PurePosixPath(name).parts[-depth:])}_{algorithm}.bin" for name in images]
         with steps(console, f"reading features of {half}", len(paths)) as done:
-            table, _, collapsed = give_directions(read_features(paths, done=done))
+            table, _, collapsed = separate_zero_embeddings(read_features(paths, done=done))
         tell(console, None if collapsed is None else collapse_warning(collapsed))
         return Half(table, torch.arange(len(paths)), collapsed)
 

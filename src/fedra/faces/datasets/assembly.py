@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedra.core.random import key
 from fedra.data.dataset import Dataset, Pairs, Split
-from fedra.data.decoding import stratified
+from fedra.data.decoding import stratified_split
 from fedra.data.image_sizes import UNALIGNED
 from fedra.data.images import indices
 from fedra.data.pairs import draw_pairs
@@ -41,7 +41,7 @@ def closed_set(name: str, people: People, test_fraction: float, unseen: Iterable
         raise DataError(f"the data set '{name}' must have people to train on, got none: use more, or hold out fewer")
     numbers = indices(people.names, classes + tuple(sorted(set(people.names) & excluded)))
     known = (numbers < len(classes)).nonzero().flatten()
-    train, held_out = (known[rows] for rows in stratified(numbers[known], test_fraction))
+    train, held_out = (known[rows] for rows in stratified_split(numbers[known], test_fraction))
     test = torch.cat([held_out, (numbers >= len(classes)).nonzero().flatten()])
     test_row = torch.full((len(numbers),), -1)
     test_row[test] = torch.arange(len(test))

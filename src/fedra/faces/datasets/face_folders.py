@@ -13,7 +13,7 @@ from torch import Tensor
 from fedra.data.dataset import Dataset
 from fedra.data.images import Listing, under
 from fedra.data.loading import DATASETS
-from fedra.data.pairs import alternating
+from fedra.data.pairs import interleave_pairs
 from fedra.errors import ConfigError, DataError
 from fedra.faces.datasets.assembly import (
     People,
@@ -190,7 +190,7 @@ def lfw(
     paired = test_row[torch.stack([rows.first, rows.second], dim=1)]
     if bool((paired < 0).any()):
         raise DataError(f"{base / named} must pair only people outside the training folds: use lists of one release")
-    return replace(dataset, pairs=alternating(paired[rows.same], paired[~rows.same]))
+    return replace(dataset, pairs=interleave_pairs(paired[rows.same], paired[~rows.same]))
 
 
 def _split_people(base: Path, fold: int | str) -> tuple[set[str], set[str]]:

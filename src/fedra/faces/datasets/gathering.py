@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedra.data.cache import cached
-from fedra.data.image_sizes import UNALIGNED, cut_note, image_sizes
-from fedra.data.images import Listing, list_images, shortened, usable_images
+from fedra.data.image_sizes import UNALIGNED, crop_note, image_sizes
+from fedra.data.images import Listing, list_images, read_usable_images, shorten_list
 from fedra.errors import ConfigError, DataError, nearest
 
 Faults = Literal["refuse", "skip"]
@@ -107,13 +107,13 @@ def gather(root: Path, name: str, listing: Listing, size: int, faults: Faults) -
     """
 
     def decode() -> dict[str, Tensor]:
-        inputs, problems = usable_images(listing.paths, size=(size, size), square=True)
+        inputs, problems = read_usable_images(listing.paths, size=(size, size), square=True)
         problems |= {row: reason for row, reason in _find_copies(listing).items() if row not in problems}
         faulty = [f"{listing.paths[row]} ({problems[row]})" for row in sorted(problems)]
         if faulty and faults == "refuse":
             raise DataError(
                 f"{len(faulty)} images are unusable: repair or remove them, or set faults = 'skip' to skip them: "
-                f"{shortened(faulty)}"
+                f"{shorten_list(faulty)}"
             )
         rows = torch.tensor([row for row in range(len(inputs)) if row not in problems], dtype=torch.int64)
         text = torch.tensor(list("\n".join(faulty).encode()), dtype=torch.uint8)
@@ -125,10 +125,10 @@ def gather(root: Path, name: str, listing: Listing, size: int, faults: Faults) -
     cache = cached(root, name, listing.paths, decode, fields)
     skipped = bytes(cache["left_out"].tolist()).decode()
     notes = {"left out": skipped} if skipped else {}
-    if note := cut_note(cache["sizes"], (size, size)):
+    if note := crop_note(cache["sizes"], (size, size)):
         notes[UNALIGNED] = note
     if not len(cache["rows"]):
-        raise DataError(f"'{name}' has no usable image: {shortened(skipped.splitlines())}")
+        raise DataError(f"'{name}' has no usable image: {shorten_list(skipped.splitlines())}")
     return GatheredPeople(cache["inputs"], listing if not skipped else rows_of(listing, cache["rows"].tolist()), notes)
 
 

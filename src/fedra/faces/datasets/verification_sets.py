@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedra.data.cache import cached
 from fedra.data.dataset import Pairs
-from fedra.data.image_sizes import cut_note, image_sizes
+from fedra.data.image_sizes import crop_note, image_sizes
 from fedra.data.images import Listing, indices, list_images, read_images
 from fedra.data.loading import DATASETS, data_root, load
 from fedra.data.pairs import FOLDS, draw_pairs
@@ -118,7 +118,7 @@ def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None
         lambda: _read_bin(path, size),
         {"path": str(path), "size": size, "sizes": True},
     )
-    note = cut_note(cache["sizes"], (size, size))
+    note = crop_note(cache["sizes"], (size, size))
     same = cache["same"].bool()
     rows = torch.arange(2 * len(same)).view(-1, 2)
     people = torch.where(same[:, None], rows[:, :1], rows).flatten()
@@ -232,7 +232,7 @@ def _images(root: Path, folder: Path, listing: Listing, size: int, width: int | 
 
     fields = {"path": str(folder), "size": size, "width": width}
     cache = cached(root, f"verification-{folder.name}", listing.paths, decode, fields)
-    return cache["images"], cut_note(cache["sizes"], (size, int(cache["images"].shape[3])))
+    return cache["images"], crop_note(cache["sizes"], (size, int(cache["images"].shape[3])))
 
 
 def _read_bin(path: Path, size: int) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ class Directed(NamedTuple):
     collapsed: str | None
 
 
-def give_directions(features: Tensor, passes: torch.dtype = torch.float32) -> Directed:
+def separate_zero_embeddings(features: Tensor, passes: torch.dtype = torch.float32) -> Directed:
     """Extend embeddings (N, d) to (N, d + 1) so zero embeddings match each other and no other embedding.
 
     A network that ends in a ReLU maps some images to zero, especially before training. These get an extra axis on

@@ -19,7 +19,7 @@ from fedra.faces.photos.alignment import align_face
 from fedra.faces.photos.detection import Detector, main_face
 from fedra.faces.photos.known_points import KnownPoints
 from fedra.faces.photos.landmarks import TEMPLATE_SIDE, Points, template
-from fedra.faces.photos.photo_files import photographs_in, read_photograph
+from fedra.faces.photos.photo_files import list_photos, read_photo_file
 from fedra.writing import write_atomically
 
 Format = Literal["jpg", "png"]
@@ -96,7 +96,7 @@ def align_folder(
     _check_separate(source, target)
     _check_skipped(target / SKIPPED)
     template(size)  # raises for an invalid size before any work
-    photographs = photographs_in(source)
+    photographs = list_photos(source)
     if not photographs:
         raise DataError(f"the folder '{source}' contains no photos: check the path")
     made, up_to_date, skipped = 0, 0, dict[str, str]()
@@ -158,7 +158,7 @@ def _align(
                 f"'{crop}' exists and is not the crop of this photo with these points and size: delete it, or "
                 "overwrite it (--force, force=True in Python)"
             )
-        image = read_photograph(photograph)
+        image = read_photo_file(photograph)
         aligned = align_face(image, _find_points(finder, relative, image), size)
     except OSError as error:
         raise _Skip(f"it cannot be read ({error.strerror})") from None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedra.data.decoding import Bytes
 from fedra.errors import DataError
-from fedra.faces.photos.photo_files import photographs_in, read_photograph, to_rgb
+from fedra.faces.photos.photo_files import list_photos, read_photo_file, to_rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -43,7 +43,7 @@ def read_photo(photo: Photo) -> Bytes:
     from PIL import Image
 
     if isinstance(photo, (str, Path)):
-        return read_photograph(photo)
+        return read_photo_file(photo)
     if isinstance(photo, Image.Image):
         return to_rgb(photo)
     if isinstance(photo, np.ndarray):
@@ -70,7 +70,7 @@ def listed_photos(photos: Photo | Sequence[Photo]) -> Sequence[Photo]:
     if not is_one_photo(photos):
         return cast("Sequence[Photo]", photos)
     if isinstance(photos, (str, Path)) and Path(photos).is_dir():
-        found = photographs_in(photos)
+        found = list_photos(photos)
         if not found:
             raise DataError(f"the folder '{photos}' contains no photos: add some")
         return found

@@ -28,7 +28,7 @@ _OPENING = Lock()
 """Held while Pillow's pixel limit, which is global to the process, is changed."""
 
 
-def read_photograph(path: Path | str) -> Bytes:
+def read_photo_file(path: Path | str) -> Bytes:
     """Read a photo from a file.
 
     Args:
@@ -38,7 +38,7 @@ def read_photograph(path: Path | str) -> Bytes:
         A `uint8` array (H, W, 3) in RGB, rotated by its EXIF orientation, with transparent pixels in white.
 
     Example:
-        >>> read_photograph("group.jpg").shape
+        >>> read_photo_file("group.jpg").shape
         (1080, 1920, 3)
     """
     from PIL import Image, UnidentifiedImageError
@@ -65,7 +65,7 @@ def to_rgb(image: Picture) -> Bytes:
     return pixels
 
 
-def photographs_in(folder: Path | str) -> list[Path]:
+def list_photos(folder: Path | str) -> list[Path]:
     """List all image files under a folder, at any depth, except hidden ones.
 
     Args:
@@ -75,7 +75,7 @@ def photographs_in(folder: Path | str) -> list[Path]:
         The paths, sorted. HEIC and AVIF files are included even if this machine cannot read them.
 
     Example:
-        >>> photographs_in("staff/Ada")
+        >>> list_photos("staff/Ada")
         [PosixPath('staff/Ada/1.jpg'), PosixPath('staff/Ada/2.heic')]
     """
     folder = Path(folder)

@@ -16,7 +16,7 @@ from fedra.errors import DataError
 from fedra.faces.metrics.collapse import collapse_reason
 from fedra.faces.metrics.embedding_checks import check_rate
 from fedra.faces.recognition.choose_threshold import calibrate_people, count_comparisons
-from fedra.faces.recognition.enrollment import embed_people, people_in
+from fedra.faces.recognition.enrollment import embed_people, list_people_photos
 from fedra.faces.recognition.recognizer import FaceRecognizer
 from fedra.faces.recognition.thresholds import Decision
 
@@ -95,7 +95,7 @@ def _embed_dataset(recognizer: FaceRecognizer, on: str, console: Console | None)
 
 
 def _embed_folder(recognizer: FaceRecognizer, on: Path, console: Console | None) -> Embeddings:
-    listed = people_in(on.expanduser())
+    listed = list_people_photos(on.expanduser())
     found = embed_people(recognizer, listed.photographs, console)
     if not found.features:
         raise DataError(f"'{on}' contains no usable photo: {found.problems[0]}")

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedra.console import steps
 from fedra.errors import ConfigError, DataError
 from fedra.faces.photos.any_photo import Photo
-from fedra.faces.photos.photo_files import PHOTO_SUFFIXES, photographs_in
+from fedra.faces.photos.photo_files import PHOTO_SUFFIXES, list_photos
 from fedra.faces.recognition.recognizer import FaceRecognizer
 
 
@@ -63,7 +63,7 @@ def clean_name(name: str) -> str:
     return clean
 
 
-def people_in(folder: Path | str) -> PeoplePhotos:
+def list_people_photos(folder: Path | str) -> PeoplePhotos:
     """List the people of a folder that has one subfolder of photos per person.
 
     Args:
@@ -73,7 +73,7 @@ def people_in(folder: Path | str) -> PeoplePhotos:
         The photos by person, and the reason for each file or folder that was skipped.
 
     Example:
-        >>> people_in("staff").photographs.keys()
+        >>> list_people_photos("staff").photographs.keys()
         dict_keys(['Ada', 'Grace'])
     """
     folder = Path(folder)
@@ -86,7 +86,7 @@ def people_in(folder: Path | str) -> PeoplePhotos:
             name = clean_name(entry.name)
             if name in photographs:
                 problems.append(f"'{entry}' is skipped, because another folder has the same name: rename one of them")
-            elif found := photographs_in(entry):
+            elif found := list_photos(entry):
                 photographs[name] = found
             else:
                 problems.append(f"'{name}' is skipped, because the folder '{entry}' contains no photos")

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedra.errors import ConfigError, DataError
 from fedra.faces.photos.any_photo import Photo, listed_photos
 from fedra.faces.recognition.answers import IdentificationResult, Match, PhotoIdentification
-from fedra.faces.recognition.enrollment import Enrollment, PeoplePhotos, clean_name, embed_people, people_in
+from fedra.faces.recognition.enrollment import Enrollment, PeoplePhotos, clean_name, embed_people, list_people_photos
 from fedra.faces.recognition.face import Face
 from fedra.faces.recognition.gallery_changes import Removal, lock_gallery, remove_person, replace_file, split_existing
 from fedra.faces.recognition.gallery_file import (
@@ -171,7 +171,7 @@ class Gallery:
             >>> gallery.enroll_folder("staff").people
             {'Ada': 3, 'Grace': 2}
         """
-        found = self._enroll(people_in(folder), existing, console)
+        found = self._enroll(list_people_photos(folder), existing, console)
         warn(found.notes)
         return found
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 from fedra.errors import ConfigError
 from fedra.faces.recognition.enrollment import clean_name
 from fedra.faces.recognition.gallery_file import Existing, GalleryContent, names_in
-from fedra.locking import locked
-from fedra.writing import leftovers, write_atomically
+from fedra.locking import hold_lock
+from fedra.writing import find_leftovers, write_atomically
 
 LOCK_TIMEOUT = 60.0
 """Seconds that a change waits for another one; a change takes far less than a second."""
@@ -74,8 +74,8 @@ def lock_gallery(path: Path) -> Iterator[Path]:
         f"another program has held the lock '{lock}' of the gallery '{path}' for {LOCK_TIMEOUT:.0f} s: end that "
         "program, then try again"
     )
-    with locked(lock, busy, LOCK_TIMEOUT):
-        for leftover in leftovers(file):
+    with hold_lock(lock, busy, LOCK_TIMEOUT):
+        for leftover in find_leftovers(file):
             leftover.unlink(missing_ok=True)
         yield file
 

@@ -12,7 +12,7 @@ from fedra.config.names import read_word
 from fedra.errors import ConfigError, RunError
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
-from fedra.storage.trained_model import embedder_of_run, embedder_of_weights
+from fedra.storage.trained_model import load_embedder, load_embedder_weights
 
 FLIP: Flip = "sum"
 """The embeddings of a photo and its mirror image are added, as in InsightFace's evaluations."""
@@ -61,9 +61,9 @@ class ModelSource(BaseModel):
                     f"network must be set for the weight file '{self.path}': name it, such as "
                     "mobilefacenet:embedding=128, or give the folder of a run"
                 )
-            return embedder_of_run(self.path, fit="crop", flip=FLIP, device=device, trust=trust)
+            return load_embedder(self.path, fit="crop", flip=FLIP, device=device, trust=trust)
         name, settings = read_word(self.network)
-        return embedder_of_weights(
+        return load_embedder_weights(
             self.path, name, shape=(3, *self.size), fit="crop", flip=FLIP, device=device, **settings
         )
 

@@ -24,7 +24,7 @@ from fedra.faces.recognition.face import Face, FaceWarning
 from fedra.faces.recognition.face_finder import FaceFinder
 from fedra.faces.recognition.model_source import ModelSource, Size
 from fedra.faces.recognition.open_model import Normalization, OpenModel, open_model
-from fedra.faces.recognition.thresholds import Decision, save_decision, stored_decision
+from fedra.faces.recognition.thresholds import Decision, read_decision, save_decision
 from fedra.storage.trained_model import FACES
 
 
@@ -123,7 +123,7 @@ class FaceRecognizer:
         return max(self._model.shape[1:])
 
     @property
-    def manner(self) -> str:
+    def preparation(self) -> str:
         """How photos are prepared, as a phrase that follows "each photo was"."""
         if self.detector_fingerprint is None:
             return "used as an aligned crop (no detector given)"
@@ -134,7 +134,7 @@ class FaceRecognizer:
         """The threshold in use: the one that was set, otherwise the one stored next to the model."""
         if self._decision is not None or self.source is None:
             return self._decision
-        return stored_decision(self.source, self.fingerprint)
+        return read_decision(self.source, self.fingerprint)
 
     @decision.setter
     def decision(self, decision: Decision | None) -> None:

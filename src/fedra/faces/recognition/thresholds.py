@@ -188,7 +188,7 @@ def save_decision(source: ModelSource, decision: Decision) -> Path:
     return path
 
 
-def stored_decision(source: ModelSource, fingerprint: str) -> Decision | None:
+def read_decision(source: ModelSource, fingerprint: str) -> Decision | None:
     """Return the threshold next to the model; None if there is none, or if the model has changed since."""
     path = decision_path(source)
     try:

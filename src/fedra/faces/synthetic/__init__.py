@@ -1,6 +1,6 @@
 """Synthetic identities: rendered faces for experiments, tests and teaching."""
 
 from fedra.faces.synthetic.people import SyntheticFaces
-from fedra.faces.synthetic.photos_of_people import PhotographSettings, photographs, write_photographs
+from fedra.faces.synthetic.photos_of_people import PhotoSettings, photographs, write_photos
 
-__all__ = ["PhotographSettings", "SyntheticFaces", "photographs", "write_photographs"]
+__all__ = ["PhotoSettings", "SyntheticFaces", "photographs", "write_photos"]

@@ -28,7 +28,7 @@ BATCH = 8
 
 
 @dataclass(frozen=True)
-class PhotographSettings:
+class PhotoSettings:
     """Size of photos, and size and rotation of the faces in them.
 
     Args:
@@ -39,7 +39,7 @@ class PhotographSettings:
         turn: Maximum rotation of a face in the image plane, in radians.
 
     Example:
-        >>> photos(SyntheticFaces(), [(0, 0)], PhotographSettings(height=480, width=640))[0].shape
+        >>> photos(SyntheticFaces(), [(0, 0)], PhotoSettings(height=480, width=640))[0].shape
         torch.Size([1, 3, 480, 640])
     """
 
@@ -51,7 +51,7 @@ class PhotographSettings:
 
 
 def photographs(
-    world: SyntheticFaces, which: Sequence[tuple[int, int]], settings: PhotographSettings | None = None
+    world: SyntheticFaces, which: Sequence[tuple[int, int]], settings: PhotoSettings | None = None
 ) -> tuple[Tensor, Tensor]:
     """Render photos with one complete face each, at a random position.
 
@@ -66,12 +66,12 @@ def photographs(
     Example:
         >>> images, points = photos(SyntheticFaces(), [(0, 0), (1, 0)])
     """
-    settings = settings or PhotographSettings()
+    settings = settings or PhotoSettings()
     return world.render(which, (settings.height, settings.width), partial(_place_faces, world, settings))
 
 
 def _place_faces(
-    world: SyntheticFaces, settings: PhotographSettings, shot: TraitDraws, which: Sequence[tuple[int, int]]
+    world: SyntheticFaces, settings: PhotoSettings, shot: TraitDraws, which: Sequence[tuple[int, int]]
 ) -> Placement:
     """Draw a position, size and rotation for each face, with all of the face inside the photo."""
     draws = torch.stack([torch.rand(4, generator=generator(world.seed, f"{world.kind} place", *one)) for one in which])
@@ -88,7 +88,7 @@ def _place_faces(
     )
 
 
-def write_photographs(
+def write_photos(
     folder: Path | str,
     world: SyntheticFaces,
     *,
@@ -97,7 +97,7 @@ def write_photographs(
     first_identity: int = 0,
     first_image: int = 0,
     clients: int = 0,
-    settings: PhotographSettings | None = None,
+    settings: PhotoSettings | None = None,
 ) -> Path:
     """Write photos of synthetic people, folder/person_00000/0000.jpg and so on, and points.json.
 
@@ -115,11 +115,11 @@ def write_photographs(
         The folder. Its points.json has the five landmarks of each photo by path, in the format of `KnownPoints`.
 
     Example:
-        >>> write_photographs("photos", SyntheticFaces(), identities=3, images=4)
+        >>> write_photos("photos", SyntheticFaces(), identities=3, images=4)
         PosixPath('photos')
     """
     base = Path(folder)
-    settings = settings or PhotographSettings()
+    settings = settings or PhotoSettings()
     if base.exists():
         raise DataError(f"the folder for the photos must be new, but '{base}' exists: give another name")
     if clients > identities:
@@ -163,5 +163,5 @@ def _write(path: Path, picture: Tensor) -> None:
     Image.fromarray(picture.permute(1, 2, 0).numpy()).save(packed, "JPEG", quality=92)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(
-        path, packed.getvalue(), lasting=False
+        path, packed.getvalue(), durable=False
     )  # not synced: thousands of files that are easily rendered again

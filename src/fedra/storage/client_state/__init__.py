@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from fedra.storage.client_state.client_files import ClientFiles, DamagedFile, File
 from fedra.storage.client_state.packed_tree import PackedTree, pack
-from fedra.storage.client_state.store import Memories
+from fedra.storage.client_state.store import ClientStates
 
-__all__ = ["ClientFiles", "DamagedFile", "File", "Memories", "PackedTree", "pack"]
+__all__ = ["ClientFiles", "ClientStates", "DamagedFile", "File", "PackedTree", "pack"]

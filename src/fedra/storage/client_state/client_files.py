@@ -31,10 +31,10 @@ class File(NamedTuple):
     digest: str
 
 
-def write_packed(path: Path, packed: PackedTree, lasting: bool = True) -> str:
+def write_packed(path: Path, packed: PackedTree, durable: bool = True) -> str:
     """Write a file atomically and return its checksum."""
     data = encode(packed)
-    write_atomically(path, data, lasting)
+    write_atomically(path, data, durable)
     return _digest(data)
 
 
@@ -72,7 +72,7 @@ class ClientFiles:
     def write(self, client: int, round: int, packed: PackedTree) -> File:
         path = self.path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = File(round, write_packed(path, packed, lasting=False))
+        file = File(round, write_packed(path, packed, durable=False))
         self._unsynced.add(path)
         return file
 

@@ -32,7 +32,7 @@ class Snapshot(NamedTuple):
     packed: PackedTree
 
 
-class Memories:
+class ClientStates:
     """The state of every client. `known` are the clients' files of a checkpoint; they are read on demand.
 
     Without `files`, state beyond `ram` (in MB) is written to a temporary folder, which `close` removes.

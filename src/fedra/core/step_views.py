@@ -14,7 +14,7 @@ from torch import Tensor
 from fedra.core import tree
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
-from fedra.core.random import unmoved
+from fedra.core.random import preserve_rng
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Batch, Trace, View
 
@@ -22,7 +22,7 @@ Pick = Callable[[Tensor], Tensor]
 """Selects rows of a batch."""
 
 
-def portions(view: View, passes: int) -> Iterator[float | Tensor]:
+def iterate_chunks(view: View, passes: int) -> Iterator[float | Tensor]:
     """Restrict `view` to one chunk of its batch after another, and yield each chunk's share of the examples.
 
     Running statistics and carried state pass from chunk to chunk, as if each were a step. Afterward the view has the
@@ -43,18 +43,18 @@ def portions(view: View, passes: int) -> Iterator[float | Tensor]:
     _merge(view.trace, traces, carried)
 
 
-def aside(view: View, terms: Sequence[Term], weights: Weights) -> tuple[Params, Params]:
+def gradient_at(view: View, terms: Sequence[Term], weights: Weights) -> tuple[Params, Params]:
     """The gradient of `terms` at other weights, and their running statistics after the pass.
 
     It changes neither the step's trace nor the random state of dropout layers.
     """
     other = replace(view, buffers=weights.buffers, trace=Trace(), _cached=None)
-    with unmoved(view.batch.inputs.device):
+    with preserve_rng(view.batch.inputs.device):
         return other.gradient(terms, weights.params), other.trace.buffers or {}
 
 
 @contextmanager
-def showing(view: View, pick: Pick) -> Iterator[None]:
+def restrict_batch(view: View, pick: Pick) -> Iterator[None]:
     """Restrict `view` to the selected examples of its batch inside the block; the step's trace continues."""
     whole = copy.copy(view)
     _overwrite(view, _select(whole, pick))
