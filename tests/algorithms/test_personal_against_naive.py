@@ -179,8 +179,8 @@ def test_a_twin_leaves_the_global_model_alone(other: str, twin: Algorithm, runne
     )
     assert toy.same_bits(alone.params, both.params)
     assert toy.same_bits(alone.server.weights.buffers, both.server.weights.buffers)
-    assert [upload.figures["update_norm"] for upload in alone.uploads] == [
-        upload.figures["update_norm"] for upload in both.uploads
+    assert [upload.metrics["update_norm"] for upload in alone.uploads] == [
+        upload.metrics["update_norm"] for upload in both.uploads
     ]
 
 

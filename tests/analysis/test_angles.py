@@ -59,7 +59,7 @@ def test_all_pairs_against_plain_loops(block: int, monkeypatch: pytest.MonkeyPat
         assert found.mean_cosine(kind) == pytest.approx(np.mean(values), abs=1e-6)
         counts = np.bincount([min(int(math.degrees(math.acos(value))), 179) for value in values], minlength=180)
         assert np.abs(counts - found.histogram(kind).numpy()).sum() <= 2  # an angle may lie on a whole degree
-    figures = found.figures()
+    figures = found.metrics()
     for name, value in means.items():
         assert figures[name] == pytest.approx(value, abs=1e-6)
     assert figures["within_class_pairs"] == len(wanted[SAME_CLASS_CROSS_CLIENT]) + len(wanted[SAME_CLASS_SAME_CLIENT])
@@ -71,7 +71,7 @@ def test_all_pairs_against_plain_loops(block: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_clients_there_is_no_split() -> None:
-    figures = angles(cloud(clients=None)).figures()
+    figures = angles(cloud(clients=None)).metrics()
     assert not [name for name in figures if "client" in name]
     wanted, _ = naive(cloud(clients=None))
     assert figures["within_class_cosine"] == pytest.approx(np.mean(wanted[SAME_CLASS_CROSS_CLIENT]), abs=1e-6)
@@ -79,7 +79,7 @@ def test_without_clients_there_is_no_split() -> None:
 
 def test_class_means_split_by_whether_a_client_holds_both() -> None:
     features = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-    figures = angles(Embeddings(features, torch.tensor([0, 1, 2]), torch.tensor([5, 5, 9]))).figures()
+    figures = angles(Embeddings(features, torch.tensor([0, 1, 2]), torch.tensor([5, 5, 9]))).metrics()
     assert figures["class_means_one_client_cosine"] == pytest.approx(0.8)
     assert figures["class_means_one_client_largest_cosine"] == pytest.approx(0.8)
     assert figures["class_means_cross_client_cosine"] == pytest.approx(0.3)
@@ -89,13 +89,13 @@ def test_class_means_split_by_whether_a_client_holds_both() -> None:
 
 def test_drawn_pairs_have_the_means_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     data = cloud(examples=300, classes=7)
-    everything = angles(data).figures()
+    everything = angles(data).metrics()
     monkeypatch.setattr(module, "ALL_PAIRS", 1000)
     monkeypatch.setattr(module, "BLOCK", 6 * 7000)
     told: list[int] = []
     drawn = angles(data, pairs=40_000, done=told.append)
     assert sum(told) == steps(300, 40_000) == 80_000
-    figures = drawn.figures()
+    figures = drawn.metrics()
     assert figures["pairs"] == "drawn"
     assert figures["within_class_pairs"] == figures["between_class_pairs"] == 40_000
     for name in everything:
@@ -115,16 +115,16 @@ def test_drawn_pairs_are_never_one_example_twice(monkeypatch: pytest.MonkeyPatch
 
 def test_a_kind_that_does_not_exist_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ALL_PAIRS", 0)
-    alone = angles(Embeddings(torch.eye(3), torch.arange(3)), pairs=50).figures()
+    alone = angles(Embeddings(torch.eye(3), torch.arange(3)), pairs=50).metrics()
     assert (alone["within_class_pairs"], alone["between_class_pairs"]) == (0, 50)
-    same = angles(Embeddings(torch.eye(3), torch.zeros(3, dtype=torch.long)), pairs=50).figures()
+    same = angles(Embeddings(torch.eye(3), torch.zeros(3, dtype=torch.long)), pairs=50).metrics()
     assert (same["within_class_pairs"], same["between_class_pairs"]) == (50, 0)
     assert same["class_means_cosine"] is None
 
 
 def test_features_without_a_direction_are_left_out() -> None:
     features = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
-    figures = angles(Embeddings(features, torch.tensor([0, 0, 0, 1]))).figures()
+    figures = angles(Embeddings(features, torch.tensor([0, 0, 0, 1]))).metrics()
     assert (figures["examples"], figures["without_direction"]) == (3, 1)
     assert figures["within_class_cosine"] == pytest.approx(1.0)
 

@@ -41,7 +41,7 @@ def upload(**delta: list[float]) -> Upload:
         steps=1,
         effective_steps=1.0,
         extras={},
-        figures={},
+        metrics={},
     )
 
 
@@ -114,7 +114,7 @@ def test_preservation_by_hand() -> None:
     moved = {"head.weight": torch.zeros(3, 3), "head.bias": torch.zeros(3)}
     moved["head.weight"][0, 2] = 2.0  # class 2 now looks like class 0
     figures = watch.upload(
-        0, Upload(delta=moved, buffers={}, examples=4, steps=1, effective_steps=1.0, extras={}, figures={}), server
+        0, Upload(delta=moved, buffers={}, examples=4, steps=1, effective_steps=1.0, extras={}, metrics={}), server
     )
     assert figures == {
         "local_accuracy": pytest.approx(2 / 3),
@@ -123,7 +123,7 @@ def test_preservation_by_hand() -> None:
     }
     worse = {"head.weight": torch.zeros(3, 3), "head.bias": torch.tensor([0.0, 0.0, 9.0])}  # everything is class 2
     figures = watch.upload(
-        0, Upload(delta=worse, buffers={}, examples=4, steps=1, effective_steps=1.0, extras={}, figures={}), server
+        0, Upload(delta=worse, buffers={}, examples=4, steps=1, effective_steps=1.0, extras={}, metrics={}), server
     )
     assert (figures["in_local_accuracy"], figures["out_local_accuracy"]) == (0.0, pytest.approx(0.5))
     assert watch.round(server, None) == {
@@ -193,7 +193,7 @@ def test_every_switch_adds_its_figures_and_nothing_else(tmp_path: Path, plain: P
 def test_figures_of_the_diagnosis() -> None:
     """At the first step the client is where it started: no drift, no proximal loss, and no direction to compare."""
     work = add_proximal_diagnostics(toy.job(fedavg(), local=LocalTraining(epochs=1, batch=None, lr=0.1)))
-    figures = toy.run(work, cohorts=((0,),)).uploads[0].figures
+    figures = toy.run(work, cohorts=((0,),)).uploads[0].metrics
     assert figures["proximal_loss"] == pytest.approx(0, abs=1e-12)
     assert figures["drift/head"] == 0
     assert math.isnan(figures["proximal_cosine"])

@@ -57,7 +57,7 @@ def test_two_runs_have_equal_bits(name: str, kind: str) -> None:
     assert toy.same_bits(again.params, first.params)
     assert toy.same_bits(again.server.weights.buffers, first.server.weights.buffers)
     assert toy.same_bits(flatten(again.server.memory), flatten(first.server.memory))
-    assert [upload.figures for upload in again.uploads] == [upload.figures for upload in first.uploads]
+    assert [upload.metrics for upload in again.uploads] == [upload.metrics for upload in first.uploads]
 
 
 @pytest.mark.parametrize("name", NAMES)

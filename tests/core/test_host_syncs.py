@@ -114,7 +114,7 @@ def test_a_client_is_brought_once(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(len(values))
         return to_device(values, device)
 
-    monkeypatch.setattr(batches, "brought", counted)
+    monkeypatch.setattr(batches, "to_device", counted)
     work = toy.job(fedavg())
     local = LocalData(work.clients[0], work.model, toy.LOCAL, toy.CLASSES, 0, 0, 0)
     before = len(calls)

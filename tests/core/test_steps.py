@@ -210,4 +210,4 @@ class ToyBlast(Term, StepState):
 def test_the_term_that_is_not_finite_shows_in_the_figures(runner: str) -> None:
     upload = toy.run(toy.job(fedavg().plus(ToyBlast())), ((0,),), runner, **SETTINGS[runner]).uploads[0]
     assert upload.broken_step == 1
-    assert upload.figures["train_loss/toy-blast"] == torch.inf
+    assert upload.metrics["train_loss/toy-blast"] == torch.inf

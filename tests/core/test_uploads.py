@@ -20,13 +20,13 @@ def stack(clients: int = 3) -> Uploads:
         steps=[1] * clients,
         effective_steps=[1.0 + k for k in range(clients)],
         extras={"part": {"c": torch.randn(clients, 4, generator=draw)}},
-        figures={"train_loss": [0.1 * k for k in range(clients)]},
+        metrics={"train_loss": [0.1 * k for k in range(clients)]},
         broken_step=[None] * clients,
     )
 
 
 def facts(upload: Upload) -> tuple[object, ...]:
-    return (upload.examples, upload.steps, upload.effective_steps, upload.figures, upload.broken_step)
+    return (upload.examples, upload.steps, upload.effective_steps, upload.metrics, upload.broken_step)
 
 
 def same(left: Upload, right: Upload) -> bool:
@@ -72,7 +72,7 @@ def test_nothing_at_all_is_finite() -> None:
         steps=[1, 1],
         effective_steps=[1.0, 1.0],
         extras={},
-        figures={},
+        metrics={},
         broken_step=[None, None],
     ).finite == [True, True]
 

@@ -78,8 +78,8 @@ def test_figures_are_of_all_clients() -> None:
     outcome = run(job(fedavg().plus(FineTune(epochs=3))))
     assert set(outcome.own) == set(outcome.shared) == {0, 1, 2}
     own = torch.tensor(list(outcome.own.values()), dtype=torch.float64)
-    assert outcome.figures()["personalized_accuracy"] == pytest.approx(float(own.mean()))
-    assert outcome.figures()["personalized_accuracy_std"] == pytest.approx(float(own.std(correction=0)))
+    assert outcome.summary()["personalized_accuracy"] == pytest.approx(float(own.mean()))
+    assert outcome.summary()["personalized_accuracy_std"] == pytest.approx(float(own.std(correction=0)))
 
 
 @pytest.mark.parametrize("scope", ["head", "body"])
@@ -123,7 +123,7 @@ def test_several_lengths_in_one_run_are_what_each_would_be_alone() -> None:
         assert alone.ways == {}
     assert both.own == both.ways["after_5"]
     assert both.own != both.ways["after_1"]
-    figures = both.figures()
+    figures = both.summary()
     assert figures["personalized_accuracy"] == figures["personalized_accuracy_after_5"]
     assert figures["personalized_accuracy_after_1_worst_decile"] == pytest.approx(
         float(np.quantile(list(both.ways["after_1"].values()), 0.1))

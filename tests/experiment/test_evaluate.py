@@ -93,7 +93,7 @@ def test_a_function_a_module_and_a_model_with_a_body_are_judged_alike() -> None:
     by_function = fedra.evaluate(pixels, on=FACES)
     by_module = fedra.evaluate(nn.Flatten(), on=FACES)
     by_body = fedra.evaluate(fedra.models.RecognitionModel(nn.Flatten(), nn.Linear(3072, 2)), on=FACES)
-    accuracies = [report.figures["verification"]["accuracy"] for report in (by_function, by_module, by_body)]
+    accuracies = [report.metrics["verification"]["accuracy"] for report in (by_function, by_module, by_body)]
     assert accuracies[0] > 0.5
     assert accuracies == [accuracies[0]] * 3
 
@@ -102,7 +102,7 @@ def test_a_module_without_body_and_head_stays_as_it_was() -> None:
     module = Plain().train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     report = fedra.evaluate(module, on=FACES, protocols=["verification", "identification"])
-    assert set(report.figures) == {"verification", "identification"}
+    assert set(report.metrics) == {"verification", "identification"}
     assert module.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
@@ -116,22 +116,22 @@ def test_the_report_prints_saves_and_is_short(tmp_path: Path) -> None:
     assert len(repr(report)) < 250
     path = report.save(tmp_path / "new" / "folder")
     record = json.loads(path.read_text())
-    assert record["protocols"]["verification"]["figures"] == report.figures["verification"]
+    assert record["protocols"]["verification"]["figures"] == report.metrics["verification"]
     assert (path.parent / f"{path.stem}-roc.svg").exists()
 
 
 def test_tensors_and_data_sets() -> None:
     dataset = fedra.data.load("synthetic-faces", identities=2, images=4, test_identities=8, size=32)
-    named = fedra.evaluate(pixels, on=FACES).figures["verification"]
-    assert fedra.evaluate(pixels, on=dataset).figures["verification"] == named
+    named = fedra.evaluate(pixels, on=FACES).metrics["verification"]
+    assert fedra.evaluate(pixels, on=dataset).metrics["verification"] == named
     strangers = dataset.test.targets >= 2
     images, people = dataset.test.inputs[strangers], dataset.test.targets[strangers]
-    bytes_ = fedra.evaluate(pixels, on=(images, people), pairs=60).figures["verification"]
-    floats = fedra.evaluate(pixels, on=(images.float() / 127.5 - 1, people), pairs=60).figures["verification"]
+    bytes_ = fedra.evaluate(pixels, on=(images, people), pairs=60).metrics["verification"]
+    floats = fedra.evaluate(pixels, on=(images.float() / 127.5 - 1, people), pairs=60).metrics["verification"]
     assert bytes_["pairs"] == 60
     assert floats == bytes_
     for torch_set in (torch.utils.data.TensorDataset(images, people), Listed(images, people)):
-        assert fedra.evaluate(pixels, on=torch_set, pairs=60).figures["verification"] == bytes_
+        assert fedra.evaluate(pixels, on=torch_set, pairs=60).metrics["verification"] == bytes_
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_a_module_that_classifies() -> None:
     inputs = torch.stack([1.0 - labels, labels], dim=1).float()
     inputs[:3] = inputs[:3].flip(1)
     report = fedra.evaluate(nn.Identity(), on=(inputs, labels), protocols=["classification"], metrics=["f1", "auroc"])
-    figures = report.figures["classification"]
+    figures = report.metrics["classification"]
     assert figures["accuracy"] == pytest.approx(0.85)
     assert set(figures) >= {"f1", "auroc", "class_accuracy"}
     assert "confusion" not in figures
     only = fedra.evaluate(nn.Linear(2, 2), on=(inputs, labels), protocols=["classification"])
-    assert sum(map(sum, only.figures["classification"]["confusion"])) == 20
+    assert sum(map(sum, only.metrics["classification"]["confusion"])) == 20
 
 
 # Classifiers from runs.
@@ -191,13 +191,13 @@ def test_a_classifier_is_judged_on_another_set_by_the_names_of_its_classes(class
     console = shown()
     report = fedra.evaluate(classifier, on=other, console=console)
     assert list(report.outcomes) == ["classification"]
-    assert report.figures["classification"]["images"] == 18
+    assert report.metrics["classification"]["images"] == 18
     assert "the run was trained to classify" in text(console)
     assert "6 of 24 examples of 'other hospital' belong to other classes and are left out" in text(console)
     named = fedra.evaluate(classifier, on=f"imagefolder:path={other}", console=console)
     assert list(named.outcomes) == ["classification"]
     pair = (torch.zeros(4, 3, 32, 32, dtype=torch.uint8), torch.tensor([0, 1, 2, 0]))
-    assert fedra.evaluate(classifier, on=pair).figures["classification"]["images"] == 4
+    assert fedra.evaluate(classifier, on=pair).metrics["classification"]["images"] == 4
     with pytest.raises(ConfigError, match="labels must be between 0 and 2, the model's classes, got 0 to 3"):
         fedra.evaluate(classifier, on=(pair[0], torch.tensor([0, 1, 2, 3])))
 
@@ -232,9 +232,9 @@ def test_the_result_of_a_run_is_a_model_too(tmp_path: Path) -> None:
     loose = fedra.run(tiny.table(rounds=1))
     data = fedra.data.load(**tiny.TINY["data"]).test
     on_tensors = fedra.evaluate(loose, on=(data.inputs, data.targets), protocols=["classification"])
-    assert on_tensors.figures["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
+    assert on_tensors.metrics["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
     report = fedra.evaluate(result)
-    assert report.figures["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
+    assert report.metrics["classification"]["accuracy"] == pytest.approx(result.summary["final_accuracy"])
 
 
 def test_a_model_with_one_answer_is_pointed_out(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_model_with_one_answer_is_pointed_out(tmp_path: Path) -> None:
     data = (torch.zeros(6, 2), torch.arange(6) % 3)
     report = fedra.evaluate(module, on=data, protocols=["classification"], console=console)
     assert "the model predicts class '1' for every test example" in text(console)
-    assert report.figures["classification"]["only_class"] == "1"
+    assert report.metrics["classification"]["only_class"] == "1"
 
 
 # Two tests of clients, each with a name of its own.
@@ -259,9 +259,9 @@ def test_clients_enrolled_by_held_out_or_by_training_images(tmp_path: Path) -> N
     table = tiny.table(data=PAIRED, model=MODEL, partition=partition, rounds=1, evaluation=evaluation)
     result = fedra.run(table, out=tmp_path / "run")
     found = evaluate_run_test(tmp_path / "run", ("clients", "training-gallery")).outcomes
-    assert found["clients"].figures["auroc"] == pytest.approx(result.metrics[-1]["auroc"], abs=1e-4)
-    assert found["clients"].figures["eer"] == pytest.approx(result.metrics[-1]["eer"], abs=1e-4)
-    pooled = found["training-gallery"].figures["pooled"]
+    assert found["clients"].metrics["auroc"] == pytest.approx(result.metrics[-1]["auroc"], abs=1e-4)
+    assert found["clients"].metrics["eer"] == pytest.approx(result.metrics[-1]["eer"], abs=1e-4)
+    pooled = found["training-gallery"].metrics["pooled"]
     assert isinstance(pooled, dict)
     assert pooled["genuine"] == 6 * 4  # every held-out image
 

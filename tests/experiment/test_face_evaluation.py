@@ -88,8 +88,8 @@ def test_verification_gives_the_figures_of_the_protocol() -> None:
     faces, features = clear_faces()
     assert faces.pairs is not None
     found = verification(faces, faces.pairs, features)
-    assert found.figures["accuracy"] == 1.0
-    assert found.figures["auroc"] == 1.0
+    assert found.metrics["accuracy"] == 1.0
+    assert found.metrics["auroc"] == 1.0
     assert found.table["accuracy"] == "100.00% +- 0.00%"
     assert "TAR at FAR 0.1" in found.table
     assert "TAR at FAR 0.01" not in found.table  # 24 impostors cannot show it
@@ -99,23 +99,23 @@ def test_verification_gives_the_figures_of_the_protocol() -> None:
 def test_identification_enrolls_the_first_image_of_everybody() -> None:
     faces, features = clear_faces()
     found = identification(faces, features, ignore_progress)
-    assert (found.figures["people"], found.figures["probes"], found.figures["rank_1"]) == (6, 18, 1.0)
+    assert (found.metrics["people"], found.metrics["probes"], found.metrics["rank_1"]) == (6, 18, 1.0)
     features[1] = features[4]  # a probe of the first person looks like the second
-    assert identification(faces, features, ignore_progress).figures["rank_1"] == pytest.approx(17 / 18)
+    assert identification(faces, features, ignore_progress).metrics["rank_1"] == pytest.approx(17 / 18)
 
 
 def test_somebody_with_one_image_is_left_out_of_identification() -> None:
     faces, features = clear_faces()
     alone = FaceSet("alone", faces.images[3:], faces.people[3:], None)
-    assert identification(alone, features[3:], ignore_progress).figures["people"] == 5
+    assert identification(alone, features[3:], ignore_progress).metrics["people"] == 5
 
 
 def test_an_open_set_has_strangers() -> None:
     faces, features = clear_faces()
     found = open_identification(faces, features, 0, ignore_progress)
-    assert (found.figures["people"], found.figures["mated"], found.figures["non_mated"]) == (3, 9, 12)
+    assert (found.metrics["people"], found.metrics["mated"], found.metrics["non_mated"]) == (3, 9, 12)
     assert found.table["TPIR at FPIR 0.1"] == "100.00%"
-    other = [open_identification(faces, torch.randn(24, 6), seed, ignore_progress).figures for seed in (1, 1)]
+    other = [open_identification(faces, torch.randn(24, 6), seed, ignore_progress).metrics for seed in (1, 1)]
     assert other[0]["people"] == other[1]["people"]
 
 
@@ -123,8 +123,8 @@ def test_clients_are_judged_each_and_pooled() -> None:
     faces, features = clear_faces(4, 3)
     train, probes = (features[::3], faces.people[::3]), (features[1::3], faces.people[1::3])
     found = client_verification({0: [0, 1], 1: [2, 3]}, train, probes)
-    assert found.figures["auroc_macro"] == 1.0
-    pooled = found.figures["pooled"]
+    assert found.metrics["auroc_macro"] == 1.0
+    pooled = found.metrics["pooled"]
     assert isinstance(pooled, dict)
     assert (pooled["genuine"], pooled["impostors"]) == (4, 12)
     assert found.table["clients"] == "2"

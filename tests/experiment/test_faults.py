@@ -165,7 +165,7 @@ def test_refusals(change: dict[str, Any], told: str | None) -> None:
         steps=1,
         effective_steps=1.0,
         extras={"part": {"c": torch.ones(1)}},
-        figures={"train_loss": 1.0},
+        metrics={"train_loss": 1.0},
     )
     expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
     assert rejection_reasons(Uploads.of(replace(good, **change)), expected) == [told]

@@ -100,7 +100,7 @@ def test_the_judge_looks_at_the_images_of_pairs_alone() -> None:
     assert len(one._images) == 30
     features = dataset.test.inputs.clone()
     features[::2] = features[torch.arange(30).roll(1)[::2]]  # now every genuine pair, and it alone, is equal
-    assert one.figures(features) == {"accuracy": 1.0, "loss": None, "auroc": 1.0}
+    assert one.metrics(features) == {"accuracy": 1.0, "loss": None, "auroc": 1.0}
     fewer = replace(some_pairs(30), first=torch.zeros(30, dtype=torch.int64), second=torch.ones(30, dtype=torch.int64))
     assert len(VerificationEvaluator(replace(dataset, pairs=fewer), AsIs())._images) == 2
 
@@ -108,7 +108,7 @@ def test_the_judge_looks_at_the_images_of_pairs_alone() -> None:
 def test_a_broken_model_ends_the_run_with_a_sentence() -> None:
     evaluator = VerificationEvaluator(vectors([2, 3] * 15, some_pairs(30)), AsIs())
     with pytest.raises(RunFailed, match=r"cannot be verified: the first embeddings: row 0 contains NaN"):
-        evaluator.figures(torch.full((30, 4), torch.nan))
+        evaluator.metrics(torch.full((30, 4), torch.nan))
 
 
 def test_images_without_features_are_unlike_all_others_and_counted() -> None:
@@ -116,7 +116,7 @@ def test_images_without_features_are_unlike_all_others_and_counted() -> None:
     features = dataset.test.inputs.clone()
     features[::2] = features[torch.arange(30).roll(1)[::2]]
     features[4] = 0
-    found = VerificationEvaluator(dataset, AsIs()).figures(features)
+    found = VerificationEvaluator(dataset, AsIs()).metrics(features)
     assert found["zero_embeddings"] == 1
     assert 0.9 < found["accuracy"] < 1  # its genuine pair is lost
 

@@ -34,7 +34,7 @@ def run(out: Path | None = None, metrics: Any = (), **sections: Any) -> tuple[An
     return result, shown.file.getvalue()  # type: ignore[attr-defined]
 
 
-def figures(result: Any) -> list[dict[str, Any]]:
+def metrics(result: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "seconds"} for line in result.metrics]
 
 
@@ -73,11 +73,11 @@ def test_rounds_and_summary_have_what_was_asked_for(measured: Any) -> None:
 @pytest.mark.parametrize("runner", ["processes", "stacked"])
 def test_every_runner_gathers_the_same_scores(measured: Any, runner: str) -> None:
     found, _ = run(evaluation=ASKED, runner={"name": runner})
-    for ours, theirs in zip(figures(found), figures(measured), strict=True):
+    for ours, theirs in zip(metrics(found), metrics(measured), strict=True):
         assert ours["auroc"] == pytest.approx(theirs["auroc"], abs=1e-6)
         assert ours["log_loss"] == pytest.approx(theirs["log_loss"], abs=1e-4)
     if runner == "processes":
-        assert figures(found) == figures(measured)
+        assert metrics(found) == metrics(measured)
 
 
 def test_own_functions_are_measured_and_may_choose_the_best_round() -> None:

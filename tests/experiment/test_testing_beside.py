@@ -43,7 +43,7 @@ def told(job: Job, runner: Runner, plan: Plan) -> tuple[State, list[RoundReport]
     return state, list(rounds(job, runner, plan, state))
 
 
-def figures(reports: list[RoundReport]) -> list[dict[str, Any]]:
+def metrics(reports: list[RoundReport]) -> list[dict[str, Any]]:
     return [{name: value for name, value in report.metrics.items() if name != "seconds"} for report in reports]
 
 
@@ -52,7 +52,7 @@ def test_the_same_rounds_as_in_one_process(job: Job, pool: ProcessRunner, every:
     plan = Plan(5, evaluate_every=every)
     alone, wanted = told(job, RUNNERS["sequential"](job), plan)
     state, found = told(job, pool, plan)
-    assert figures(found) == figures(wanted)
+    assert metrics(found) == metrics(wanted)
     assert [report.clients for report in found] == [report.clients for report in wanted]
     assert state.round == alone.round == 5
     assert toy.same_bits(state.server.weights.params, alone.server.weights.params)
@@ -114,7 +114,7 @@ def test_a_round_is_not_lost_with_the_next(job: Job, pool: ProcessRunner, error:
     state, found = State.fresh(job), list[RoundReport]()
     with pytest.raises(error, match="enough"):
         found.extend(rounds(job, pool, Plan(4), state))
-    assert figures(found) == figures(wanted[:2])
+    assert metrics(found) == metrics(wanted[:2])
     assert state.round == 2
 
 

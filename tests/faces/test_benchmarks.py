@@ -144,13 +144,13 @@ def test_ijb_is_a_loop_over_templates(ijb: Path) -> None:
     genuine = [cosines[s, SUBJECTS + s] for s in range(1, SUBJECTS + 1)]
     impostor = [cosines[a, SUBJECTS + b] for a in range(1, 7) for b in range(1, 7) if a != b]
     wins = np.mean([[(g > i) + (g == i) / 2 for i in impostor] for g in genuine])
-    verified = found.outcomes["verification"].figures
+    verified = found.outcomes["verification"].metrics
     assert verified["auroc"] == pytest.approx(float(wins))
     assert verified["images"] == 36
     best = [max(range(1, 7), key=lambda a, s=s: cosines[a, SUBJECTS + s]) == s for s in range(1, 7)]  # type: ignore[misc]
-    assert found.outcomes["identification"].figures["rank_1"] == pytest.approx(np.mean(best))
-    assert found.outcomes["identification"].figures["probes"] == SUBJECTS
-    assert set(found.outcomes["open-set"].figures["mean_tpir"]) == {"0.001", "0.01", "0.1"}  # type: ignore[call-overload]
+    assert found.outcomes["identification"].metrics["rank_1"] == pytest.approx(np.mean(best))
+    assert found.outcomes["identification"].metrics["probes"] == SUBJECTS
+    assert set(found.outcomes["open-set"].metrics["mean_tpir"]) == {"0.001", "0.01", "0.1"}  # type: ignore[call-overload]
     assert float(wins) > 0.9
 
 
@@ -170,7 +170,7 @@ def test_lists_in_another_order_mean_the_same(ijb: Path, tmp_path: Path) -> None
     path = folder / "meta" / "ijbc_name_5pts_score.txt"
     path.write_text("\n".join(reversed(path.read_text().splitlines())) + "\n")
     first, second = (evaluate_ijb(embedder(), it, ("verification",)) for it in (ijb, folder))
-    assert first.outcomes["verification"].figures == second.outcomes["verification"].figures
+    assert first.outcomes["verification"].metrics == second.outcomes["verification"].metrics
     path.write_text("\n".join(path.read_text().splitlines()[1:]) + "\n")
     with pytest.raises(DataError, match=r"has no line for '36.jpg' .* use lists of one benchmark"):
         evaluate_ijb(embedder(), folder)
@@ -183,7 +183,7 @@ def test_a_damaged_image_is_left_out_and_told(ijb: Path, tmp_path: Path, capsys:
     (folder / "loose_crop" / "2.jpg").write_bytes(b"no image")
     (folder / "loose_crop" / "5.jpg").unlink()
     found = evaluate_ijb(embedder(), folder, console=Console(width=500))
-    assert found.outcomes["verification"].figures["unreadable"] == 2
+    assert found.outcomes["verification"].metrics["unreadable"] == 2
     assert "2 of 36 images are unusable and skipped: the photo" in capsys.readouterr().out
     for path in (folder / "loose_crop").iterdir():
         path.unlink()
@@ -223,7 +223,7 @@ def test_megaface_lists(megaface_folder: Path) -> None:
 
 
 def test_megaface_raw_and_cleaned(megaface_folder: Path) -> None:
-    figures: Any = evaluate_megaface(embedder(), megaface_folder).outcomes["megaface"].figures
+    figures: Any = evaluate_megaface(embedder(), megaface_folder).outcomes["megaface"].metrics
     assert (figures["probes"], figures["distractors"]) == (9, 40)
     assert figures["cleaned"]["rank_1"] == 1.0
     # The mislabeled probe spoils its pairs, and the distractor of person 1 some of that person's.
@@ -237,7 +237,7 @@ def test_megaface_from_feature_files_is_the_same(megaface_folder: Path, tmp_path
         for name in images:
             pixels = np.asarray(Image.open(megaface_folder / f"{half}_images" / name).convert("RGB"))
             write_feature(tmp_path / half / f"{name}_mine.bin", net(torch.from_numpy(pixels.copy())[None])[0])
-    found, wanted = (evaluate_megaface(it, megaface_folder).outcomes["megaface"].figures for it in (tmp_path, net))
+    found, wanted = (evaluate_megaface(it, megaface_folder).outcomes["megaface"].metrics for it in (tmp_path, net))
     assert found == wanted
     (tmp_path / "facescrub" / f"{lists.probes[0]}_other.bin").write_bytes(b"")
     with pytest.raises(DataError, match=r"must contain one feature file .* the features of one network"):
@@ -298,9 +298,9 @@ def test_a_model_to_which_all_faces_are_alike_has_no_figures(ijb: Path, megaface
     for found in (evaluate_ijb(blind, ijb), evaluate_megaface(blind, megaface_folder)):
         assert found.outcomes
         for protocol, outcome in found.outcomes.items():
-            assert str(outcome.figures["collapsed"]).endswith("embeddings point in one direction")
-            assert outcome.table == {"collapsed": outcome.figures["collapsed"]}
-            assert all(outcome.figures[name] is None for name in HEADLINES[protocol])
+            assert str(outcome.metrics["collapsed"]).endswith("embeddings point in one direction")
+            assert outcome.table == {"collapsed": outcome.metrics["collapsed"]}
+            assert all(outcome.metrics[name] is None for name in HEADLINES[protocol])
             assert not outcome.pictures
 
 
@@ -310,4 +310,4 @@ def test_feature_files_that_are_all_alike_are_told(megaface_folder: Path, tmp_pa
         for name in names:
             write_feature(tmp_path / half / f"{'/'.join(name.split('/')[-depth:])}_mine.bin", torch.ones(4))
     (outcome,) = evaluate_megaface(tmp_path, megaface_folder).outcomes.values()
-    assert outcome.figures["collapsed"] == "all 9 embeddings point in one direction"
+    assert outcome.metrics["collapsed"] == "all 9 embeddings point in one direction"

@@ -83,14 +83,14 @@ def test_a_template_without_a_usable_image_takes_its_pairs_and_probes_along(
     found: Any = evaluate_ijb(NOBODY, folder, console=Console(width=300)).outcomes
     told = capsys.readouterr().out
     assert "templates without a usable image are skipped: 1 templates, 4 pairs, 1 probes" in told
-    figures = found["verification"].figures
+    figures = found["verification"].metrics
     assert figures["left_out"] == {"templates": 1, "pairs": 4, "gallery subjects": 0, "probes": 1}
     assert found["verification"].table["genuine pairs"] == "3"
-    assert found["identification"].figures["probes"] == 3
+    assert found["identification"].metrics["probes"] == 3
     embedded(monkeypatch, "0.jpg")  # of a gallery: its probe must not pass for a stranger
     found = evaluate_ijb(NOBODY, folder).outcomes
-    assert found["identification"].figures["probes"] == 3
-    assert [one["mated"] + one["non_mated"] for one in found["open-set"].figures["galleries"]] == [3, 3]
+    assert found["identification"].metrics["probes"] == 3
+    assert [one["mated"] + one["non_mated"] for one in found["open-set"].metrics["galleries"]] == [3, 3]
 
 
 def test_a_gallery_that_is_lost_leaves_the_other_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +109,13 @@ def test_people_without_a_clean_probe_are_told_before_and_the_raw_result_stays(
     (tmp_path / "megaface_noises.txt").write_text("a/b/0.png\n")
     (tmp_path / "facescrub_noises.txt").write_text("00.png\n01.png\n")
     asked, console = embedded(monkeypatch), Console(width=300)
-    found = evaluate_megaface(NOBODY, tmp_path, console=console).outcomes["megaface"].figures
+    found = evaluate_megaface(NOBODY, tmp_path, console=console).outcomes["megaface"].metrics
     assert ("raw" in found, "cleaned" in found) == (True, False)
     assert "the cleaned protocol is skipped, because 'P0' has no usable probe image" in capsys.readouterr().out
     (tmp_path / "facescrub_noises.txt").write_text("00.png\n")
-    assert "cleaned" in evaluate_megaface(NOBODY, tmp_path).outcomes["megaface"].figures
+    assert "cleaned" in evaluate_megaface(NOBODY, tmp_path).outcomes["megaface"].metrics
     asked = embedded(monkeypatch, "01.png")  # the clean one cannot be read
-    found = evaluate_megaface(NOBODY, tmp_path, console=console).outcomes["megaface"].figures
+    found = evaluate_megaface(NOBODY, tmp_path, console=console).outcomes["megaface"].metrics
     assert ("raw" in found, "cleaned" in found) == (True, False)
     asked.clear()
     (tmp_path / "facescrub_lst").write_text("A/1.png\nB/2.png\n")

@@ -42,7 +42,7 @@ def test_the_rounds_are_those_of_the_whole_batch(name: str, passes: int) -> None
     whole, cut = (toy.run(toy.job(one, local=LOCAL)) for one in (algorithm, algorithm.plus(Accumulate(passes))))
     assert toy.distance(cut.params, whole.params) < 1e-12
     for left, right in zip(whole.uploads, cut.uploads, strict=True):
-        assert right.figures == pytest.approx(left.figures, rel=1e-9, abs=1e-12)
+        assert right.metrics == pytest.approx(left.metrics, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("functional", [False, True])

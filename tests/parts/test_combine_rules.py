@@ -29,7 +29,7 @@ def upload(value: float, examples: int = 1, steps: float = 1.0, batches: int = 0
         steps=int(steps),
         effective_steps=steps,
         extras={},
-        figures={},
+        metrics={},
     )
 
 
@@ -103,7 +103,7 @@ def test_a_stack_counts_as_its_uploads_one_by_one(rule: Combine) -> None:
         steps=[one.steps for one in several],
         effective_steps=[one.effective_steps for one in several],
         extras={},
-        figures={},
+        metrics={},
         broken_step=[None] * 4,
     )
     wanted = combined(rule, *several)

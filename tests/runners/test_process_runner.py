@@ -105,7 +105,7 @@ def test_equals_sequential_to_the_bit(algorithm: Algorithm, workers: int) -> Non
     assert toy.same_bits(found.params, wanted.params)
     for client in range(3):
         assert toy.same_bits(flatten(found.memory[client]), flatten(wanted.memory[client]))
-    assert [u.figures for u in found.uploads] == [u.figures for u in wanted.uploads]
+    assert [u.metrics for u in found.uploads] == [u.metrics for u in wanted.uploads]
     assert [u.examples for u in found.uploads] == [toy.SIZES[c] for cohort in cohorts for c in cohort]
 
 

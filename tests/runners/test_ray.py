@@ -108,7 +108,7 @@ def test_equals_sequential_to_the_bit(two: RayRunner) -> None:
     assert toy.same_bits(found.server.weights.buffers, wanted.server.weights.buffers)
     for client in range(3):
         assert toy.same_bits(flatten(found.memory[client]), flatten(wanted.memory[client]))
-    assert [upload.figures for upload in found.uploads] == [upload.figures for upload in wanted.uploads]
+    assert [upload.metrics for upload in found.uploads] == [upload.metrics for upload in wanted.uploads]
 
 
 def test_evaluates_as_sequential_does(two: RayRunner) -> None:

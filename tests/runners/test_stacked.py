@@ -69,8 +69,8 @@ def difference(one: History, other: History) -> float:
     for left, right in zip(one.uploads, other.uploads, strict=True):
         facts = [(u.examples, u.steps, u.effective_steps, u.broken_step) for u in (left, right)]
         assert facts[0] == facts[1]
-        assert list(left.figures) == list(right.figures)
-        found += [abs(value - right.figures[name]) / max(1, abs(value)) for name, value in left.figures.items()]
+        assert list(left.metrics) == list(right.metrics)
+        found += [abs(value - right.metrics[name]) / max(1, abs(value)) for name, value in left.metrics.items()]
         pairs += [(left.delta, right.delta), (left.buffers, right.buffers), (left.extras, right.extras)]
     for mine, theirs in pairs:
         flat, reference = tree.flatten(mine), tree.flatten(theirs)
@@ -220,7 +220,7 @@ class Watched(GradientRule):
 
 def test_logged_numbers_are_those_of_the_sequence() -> None:
     work = job(fedavg().plus(Watched()))
-    assert "length" in run(work, runner="stacked", threads=1).uploads[0].figures
+    assert "length" in run(work, runner="stacked", threads=1).uploads[0].metrics
     assert apart(work) < 1e-9
 
 

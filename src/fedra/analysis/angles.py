@@ -73,7 +73,7 @@ class Angles:
         pairs = int(self.counts[list(kinds)].sum())
         return float(self.sums[list(kinds)].sum()) / pairs if pairs else None
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Return all metrics by name, for tables and JSON."""
         found: dict[str, Any] = {
             "examples": self.examples,
@@ -120,7 +120,7 @@ def angles(
 
     Example:
         >>> found = angles(Embeddings(torch.eye(3), torch.tensor([0, 0, 1])))
-        >>> found.figures()["between_class_pairs"]
+        >>> found.metrics()["between_class_pairs"]
         2
     """
     if pairs < 1:

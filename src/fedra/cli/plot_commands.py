@@ -146,7 +146,7 @@ def angles(
             measured[name] = measure.angles(found, pairs=pairs, seed=seed, done=done)
     draw_angles(measured, out)
     if as_json:
-        typer.echo(json.dumps({name: it.figures() for name, it in measured.items()}, indent=2))
+        typer.echo(json.dumps({name: it.metrics() for name, it in measured.items()}, indent=2))
     else:
         wide_console().print(angles_table(measured))
     print_line(progress if as_json else Console(), f"plot saved to {out}")

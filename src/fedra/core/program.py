@@ -152,7 +152,7 @@ class ClientProgram:
             steps=steps,
             effective_steps=[lengths[count] for count in steps],
             extras=extras,
-            figures=means,
+            metrics=means,
             broken_step=broken,
         )
 

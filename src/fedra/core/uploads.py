@@ -33,7 +33,7 @@ class Uploads:
     steps: Sequence[int]
     effective_steps: Sequence[float]
     extras: Tree
-    figures: dict[str, list[float]]
+    metrics: dict[str, list[float]]
     broken_step: Sequence[int | None]
 
     @classmethod

@@ -374,7 +374,7 @@ class Upload:
         steps: Number of local steps.
         effective_steps: Equivalent number of plain SGD steps, if a part needs it.
         extras: What parts upload in addition, by part name.
-        figures: Metrics of local training, such as "train_loss".
+        metrics: Metrics of local training, such as "train_loss".
         broken_step: The first local step whose loss was not finite.
 
     Example:
@@ -389,7 +389,7 @@ class Upload:
     steps: int
     effective_steps: float
     extras: Tree
-    figures: dict[str, float]
+    metrics: dict[str, float]
     broken_step: int | None = None
 
 

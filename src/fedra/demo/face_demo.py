@@ -279,6 +279,6 @@ def _untrained(shape: tuple[int, int, int]) -> Embedder:
 
 
 def _accuracy(result: ProtocolResult) -> float:
-    found = result.figures["accuracy"]
+    found = result.metrics["accuracy"]
     assert isinstance(found, float)
     return found

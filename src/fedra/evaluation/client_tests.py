@@ -87,7 +87,7 @@ class ClientTests:
             for client in range(len(job.clients))
         ]
 
-    def figures(self) -> dict[str, float | None]:
+    def summary(self) -> dict[str, float | None]:
         """Return mean, standard deviation and worst decile over the clients, for the summary."""
         name = "global_on_clients"
         found = mean_and_spread(f"{name}_accuracy", self.accuracies.values(), METRICS["accuracy"].higher)

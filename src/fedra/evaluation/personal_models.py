@@ -51,7 +51,7 @@ class PersonalModels:
         finite = [accuracies.keys() for accuracies in (self.own, *self.ways.values())]
         return [client for client in self.shared if not all(client in clients for clients in finite)]
 
-    def figures(self) -> dict[str, float | None]:
+    def summary(self) -> dict[str, float | None]:
         """Return mean, standard deviation and worst decile over clients, or None without any client."""
         found = mean_and_spread("personalized_accuracy", self.own.values())
         for way, own in self.ways.items():

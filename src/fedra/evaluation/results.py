@@ -15,18 +15,18 @@ class ProtocolResult:
     """The result of one evaluation protocol.
 
     Args:
-        figures: All metrics, as the evaluation file stores them.
+        metrics: All metrics, as the evaluation file stores them.
         table: Rows of the printed table: label and formatted value.
         pictures: Functions that draw a plot to a path, by file name.
 
     Example:
         ```python
         result = fedra.evaluate("runs/a").outcomes["classification"]
-        print(result.figures["accuracy"])
+        print(result.metrics["accuracy"])
         ```
     """
 
-    figures: Mapping[str, object]
+    metrics: Mapping[str, object]
     table: dict[str, str]
     pictures: dict[str, Draw] = field(default_factory=dict)
 

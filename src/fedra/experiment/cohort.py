@@ -128,7 +128,7 @@ def rejection_reasons(uploads: Uploads, expected: Expected) -> list[str | None]:
     if mismatch:
         return [mismatch] * len(uploads)
     return [
-        None if step is None and finite else _describe_divergence(uploads.figures, index, step)
+        None if step is None and finite else _describe_divergence(uploads.metrics, index, step)
         for index, (step, finite) in enumerate(zip(uploads.broken_step, uploads.finite, strict=True))
     ]
 

@@ -205,7 +205,7 @@ def evaluate_clients(evaluator: ClientEvaluator, model: Model, console: Console 
     if reason := found.collapse_of_all():
         tell(console, collapse_warning(reason))
         return collapsed_result("clients", reason, sum(len(device.rows) for device in evaluator.devices))
-    figures = evaluator.figures(found)
+    figures = evaluator.metrics(found)
     table = {
         "clients": f"{len(evaluator.devices):,}",
         "AUROC": f"{figures['auroc']:.4f}",

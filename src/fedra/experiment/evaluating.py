@@ -92,7 +92,7 @@ def evaluate(
         >>> import fedra
         >>> faces = "synthetic-faces:identities=2,images=4,test_identities=8,size=32"
         >>> report = fedra.evaluate(lambda images: images.flatten(1), on=faces)
-        >>> 0.5 <= report.figures["verification"]["accuracy"] <= 1
+        >>> 0.5 <= report.metrics["verification"]["accuracy"] <= 1
         True
     """
     chosen = check_protocols(protocols)

@@ -18,7 +18,7 @@ from fedra.storage.evaluation_record import write_evaluation
 class EvaluationReport:
     """The results of `fedra.evaluate`.
 
-    `report.figures["verification"]["accuracy"]` is a number, `report.table` has the formatted metrics,
+    `report.metrics["verification"]["accuracy"]` is a number, `report.table` has the formatted metrics,
     `report.print()` prints them, and `report.save(folder)` writes them to a file with plots.
     """
 
@@ -37,9 +37,9 @@ class EvaluationReport:
         return self.found.outcomes
 
     @property
-    def figures(self) -> dict[str, Mapping[str, Any]]:
+    def metrics(self) -> dict[str, Mapping[str, Any]]:
         """All metrics as numbers, by protocol."""
-        return {name: outcome.figures for name, outcome in self.found.outcomes.items()}
+        return {name: outcome.metrics for name, outcome in self.found.outcomes.items()}
 
     @property
     def table(self) -> dict[str, dict[str, str]]:

@@ -214,7 +214,7 @@ def _line(
 
 def _upload_metrics(uploads: Uploads) -> list[dict[str, Any]]:
     """Return the metrics of each upload for the record of its client."""
-    columns = {"steps": uploads.steps, **uploads.figures, "bytes_up": [uploads.bytes_each] * len(uploads)}
+    columns = {"steps": uploads.steps, **uploads.metrics, "bytes_up": [uploads.bytes_each] * len(uploads)}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -225,7 +225,7 @@ def _metrics(job: Job, start: Start, outcome: EvaluationOutcome, lines: list[dic
     down = job.bytes_down(start.server.weights, received, [line["client"] for line in lines])
     return {
         "round": start.round + 1,
-        **outcome.figures,
+        **outcome.metrics,
         "train_loss": sum(line["train_loss"] * line["examples"] for line in accepted) / examples,
         "clients": len(accepted),
         "dropped": len(lines) - len(accepted),

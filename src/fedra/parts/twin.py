@@ -21,7 +21,7 @@ from fedra.core.view import Client, Local, View
 class Twin(Personalizer, ClientState, StepState, TrainsAlongside, abstract=True):
     """Base class of personal models trained alongside the model; they start as the first received model.
 
-    A subclass defines `beside`, which takes a step, and `own`, which returns the personal model.
+    A subclass defines `train_alongside`, which takes a step, and `own`, which returns the personal model.
 
     Example:
         >>> from fedra.algorithms.ditto import TetheredTwin

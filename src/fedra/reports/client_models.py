@@ -65,7 +65,7 @@ def write(folder: Path, outcome: PersonalModels, records: Iterable[dict[str, Any
 
 def result(outcome: PersonalModels) -> str:
     """Return the printed result: one line per variant of the personal models, and one for the global model."""
-    metrics = outcome.figures()
+    metrics = outcome.summary()
 
     def describe(name: str) -> str:
         found = [metrics[f"{name}{end}"] for end in ("", "_std", "_worst_decile")]

@@ -114,7 +114,7 @@ def angles_table(measured: Mapping[str, Angles]) -> Table:
     table.add_column("metric")
     for name in measured:
         table.add_column(escape(name), justify="right")
-    columns = [angles.figures() for angles in measured.values()]
+    columns = [angles.metrics() for angles in measured.values()]
     for key in dict.fromkeys(key for found in columns for key in found):
         table.add_row(key.replace("_", " "), *(_format(found.get(key)) for found in columns))
     return table

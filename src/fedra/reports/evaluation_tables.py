@@ -22,9 +22,9 @@ def build_tables(outcome: ProtocolResult) -> Iterator[Table]:
     for name, value in outcome.table.items():
         table.add_row(name, value)
     yield table
-    recalls = outcome.figures.get("class_accuracy")
+    recalls = outcome.metrics.get("class_accuracy")
     if isinstance(recalls, dict):
-        yield _class_table(recalls, outcome.figures)
+        yield _class_table(recalls, outcome.metrics)
 
 
 def _class_table(recalls: Mapping[str, float], metrics: Mapping[str, Any]) -> Table:

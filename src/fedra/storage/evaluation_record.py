@@ -119,7 +119,7 @@ def write_evaluation(
     protocols: dict[str, object] = record.current | {
         name: {
             "table": it.table,
-            "figures": it.figures,
+            "figures": it.metrics,
             "pictures": list(it.pictures),
             "settings": dict(settings or {}),
         }

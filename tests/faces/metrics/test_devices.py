@@ -86,7 +86,7 @@ def naive(
 def test_figures_against_loops(holdings: dict[int, Tensor]) -> None:
     devices, table = drawn(holdings), features()
     found = Recognition.of((d.client, search(d, PEOPLE, table[d.rows])) for d in devices)
-    figures = found.figures(0.1)
+    figures = found.metrics(0.1)
     loops = list(naive(devices, table))
     genuine, impostor, best, right = ([score for line in loops for score in line[k]] for k in (1, 2, 3, 4))
 

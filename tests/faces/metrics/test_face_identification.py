@@ -74,7 +74,7 @@ def test_rank_figures() -> None:
     gallery = people(list(range(9)), noise=0.01)
     found = closed_set(people([0, 3, 5], noise=0.01, seed=1), gallery, up_to=5)
     assert found.rank(1) == found.rank(7) == 1.0
-    assert found.figures((1, 5)) == {"probes": 3, "rank_1": 1.0, "rank_5": 1.0, "cmc": [1.0] * 5}
+    assert found.metrics((1, 5)) == {"probes": 3, "rank_1": 1.0, "rank_5": 1.0, "cmc": [1.0] * 5}
 
 
 @given(
@@ -110,7 +110,7 @@ def test_two_galleries_are_strangers_to_each_other() -> None:
     assert means[0] == sum(part.points[0].rate for part in parts) / 2
     assert parts[1].points == open_set(probes, galleries[1], (0.4,)).points
     assert sum(told) == 6 * 4
-    assert parts[0].figures()["non_mated"] == 3
+    assert parts[0].metrics()["non_mated"] == 3
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=20), SEEDS, BLOCKS)
@@ -162,8 +162,8 @@ def test_a_distractor_as_near_as_the_own_person_wins() -> None:
 
 def test_megaface_without_rates_and_its_figures() -> None:
     probes, strangers = people([0, 0, 1, 1], 0.01), people([30, 31], 0.01)
-    assert megaface(probes, strangers.embeddings, ()).figures() == {"pairs": 4, "rank_1": 1.0, "tar": {}}
-    figures = megaface(probes, strangers.embeddings).figures()
+    assert megaface(probes, strangers.embeddings, ()).metrics() == {"pairs": 4, "rank_1": 1.0, "tar": {}}
+    figures = megaface(probes, strangers.embeddings).metrics()
     assert "cannot be measured" in str(figures["tar"])
 
 

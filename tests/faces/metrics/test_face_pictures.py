@@ -82,7 +82,7 @@ def test_only_the_shown_images_are_loaded(tmp_path: Path) -> None:
 
 def test_figures_are_written_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "figures.json"
-    write_json(path, scores().figures((0.1,)))
+    write_json(path, scores().metrics((0.1,)))
     assert json.loads(path.read_text(encoding="utf-8"))["auroc"] == scores().auroc()
     with pytest.raises(DataError, match="must be finite"):
         write_json(path, {"rate": math.nan})

@@ -163,7 +163,7 @@ def test_eer_of_known_sets() -> None:
 
 def test_figures_are_plain_json() -> None:
     genuine, impostor = normal_scores()
-    figures = json.loads(json.dumps(Scores.of(genuine, impostor).figures((1e-2,)), allow_nan=False))
+    figures = json.loads(json.dumps(Scores.of(genuine, impostor).metrics((1e-2,)), allow_nan=False))
     assert figures["genuine"] == 400
     assert figures["tar"]["0.01"]["rate"] == Scores.of(genuine, impostor).tar_at(1e-2).rate
     assert figures["tar"]["0.01"]["warning"] is None
@@ -217,13 +217,13 @@ def test_other_mistakes() -> None:
 def test_clients_mean_and_pooled_differ() -> None:
     """Each client separates perfectly, but no threshold serves both."""
     apart = ClientScores.of({0: (tensor([4, 3]), tensor([2, 1])), 7: (tensor([0, -1]), tensor([-2, -3]))})
-    figures = apart.figures((0.25,))
+    figures = apart.metrics((0.25,))
     assert figures["auroc_macro"] == 1
     assert figures["auroc_std"] == 0
     assert figures["clients"] == {"0": {"auroc": 1.0, "eer": 0.0}, "7": {"auroc": 1.0, "eer": 0.0}}
     pooled = [(g, i) for g in (4, 3, 0, -1) for i in (2, 1, -2, -3)]
     assert apart.pooled().auroc() == sum(g > i for g, i in pooled) / len(pooled)
-    assert figures["pooled"] == apart.pooled().figures((0.25,))
+    assert figures["pooled"] == apart.pooled().metrics((0.25,))
 
 
 def test_a_client_without_impostors_is_named() -> None:

@@ -120,8 +120,8 @@ def test_tar_at_far_of_the_folds() -> None:
             accepted = distance[test] < threshold
             assert tar == pytest.approx(accepted[truth[test]].mean())
             assert rate == pytest.approx(accepted[~truth[test]].mean())
-        assert found.figures()["tar"] == pytest.approx(np.mean(found.tars))
-        assert found.figures()["far"] <= far + 0.05
+        assert found.metrics()["tar"] == pytest.approx(np.mean(found.tars))
+        assert found.metrics()["far"] <= far + 0.05
 
 
 def _interpolated(impostor: np.ndarray, far: float) -> float:
@@ -140,7 +140,7 @@ def test_the_length_of_embeddings_does_not_matter() -> None:
 
 
 def test_figures() -> None:
-    figures = Verification((0.5, 1.0), (1.0, 1.2), 1.1, 20).figures()
+    figures = Verification((0.5, 1.0), (1.0, 1.2), 1.1, 20).metrics()
     assert figures["accuracy"] == 0.75
     assert figures["accuracy_std"] == 0.25
     assert figures["best_cosine"] == pytest.approx(0.45)

@@ -53,13 +53,13 @@ class ClientEvaluator:
 
     def __call__(self, job: Job, runner: Runner, weights: Weights) -> EvaluationOutcome:
         found = self.shared(job.model, weights)
-        figures = self.figures(found)
+        figures = self.metrics(found)
         collapse = {"collapsed": reason} if (reason := found.collapse_of_all()) else {}
         return EvaluationOutcome({"accuracy": accuracy_of(figures), "loss": None, **figures, **collapse})
 
-    def figures(self, found: Recognition) -> dict[str, float | None]:
+    def metrics(self, found: Recognition) -> dict[str, float | None]:
         """Return the metrics, each None if no client has scores."""
-        return found.figures(self.fpir)
+        return found.metrics(self.fpir)
 
     def comparisons(self) -> dict[str, int]:
         """Return the numbers of genuine and impostor comparisons of a model that has not collapsed."""

@@ -28,7 +28,7 @@ from fedra.runners.base import Evaluation, Runner
 class EvaluationOutcome:
     """The result of a test: metrics for the round's record, and the counts of a classification."""
 
-    figures: dict[str, Any] = field(default_factory=lambda: {"accuracy": None, "loss": None})
+    metrics: dict[str, Any] = field(default_factory=lambda: {"accuracy": None, "loss": None})
     counts: Counts | None = None
     ready: ClassVar[bool] = True
 
@@ -95,9 +95,9 @@ class VerificationEvaluator:
     def __call__(self, job: Job, runner: Runner, weights: Weights) -> EvaluationOutcome:
         arranged = Weights(*(job.model.arrange(values) for values in weights))
         features = embed(job.model, arranged, self._images)
-        return EvaluationOutcome(self.figures(features, job.model.precision.passes))
+        return EvaluationOutcome(self.metrics(features, job.model.precision.passes))
 
-    def figures(self, features: Tensor, passes: torch.dtype = torch.float32) -> dict[str, Any]:
+    def metrics(self, features: Tensor, passes: torch.dtype = torch.float32) -> dict[str, Any]:
         """Compute the metrics of the embeddings of all images, and count embeddings that are zero.
 
         If embeddings have collapsed, the metrics are None and the reason is returned. `passes` is the network's type.

@@ -118,7 +118,7 @@ def _test_clients(
     if folder:
         claim(folder.path, "client-tests.jsonl")
         _write_lines(folder.path / "client-tests.jsonl", found.lines(job, tests))
-    return found.figures()
+    return found.summary()
 
 
 def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -169,4 +169,4 @@ def _personalize(
         personal_report.write(folder.path, outcome, lines)
     restarted = sum("restarted" in line for line in lines)
     counts = personal_report.counted(outcome.diverged) | ({"personalized_restarted": restarted} if restarted else {})
-    return outcome.figures() | counts
+    return outcome.summary() | counts

@@ -83,14 +83,14 @@ def collapses(found: Mapping[str, Recognition]) -> dict[str, str]:
 
 def result(evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> str:
     """Return the AUROCs as one line of text."""
-    aurocs = {name: evaluator.figures(one)["auroc"] for name, one in found.items()}
+    aurocs = {name: evaluator.metrics(one)["auroc"] for name, one in found.items()}
     values = ", ".join(f"{name} {'none' if value is None else f'{value:.4f}'}" for name, value in aurocs.items())
     return f"AUROC of {len(evaluator.devices)} clients against unseen identities, by model: {values}"
 
 
 def summary_of(evaluator: ClientEvaluator, found: Mapping[str, Recognition]) -> dict[str, Any]:
     """Return the metrics for the summary, such as personal_auroc, and the numbers of clients and comparisons."""
-    figures = {f"{name}_{key}": value for name, one in found.items() for key, value in evaluator.figures(one).items()}
+    figures = {f"{name}_{key}": value for name, one in found.items() for key, value in evaluator.metrics(one).items()}
     reasons = {f"{name}_collapsed": reason for name, reason in collapses(found).items()}
     own = {"collapsed_clients": len(lost)} if (lost := collapsed_clients(found)) else {}
     counts = {"tested_clients": len(evaluator.devices), **evaluator.comparisons(), "fpir_wanted": evaluator.fpir}

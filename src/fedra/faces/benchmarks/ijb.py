@@ -90,7 +90,7 @@ def evaluate_ijb(
     return ModelEvaluation(
         folder.resolve().name,
         parts.name,
-        {protocol: replace(result, figures={**common, **result.figures}) for protocol, result in outcomes.items()},
+        {protocol: replace(result, metrics={**common, **result.metrics}) for protocol, result in outcomes.items()},
         str(folder.resolve()),
     )
 
@@ -129,7 +129,7 @@ def verification(name: str, templates: Templates, lists: Lists, console: Console
         "roc.svg": lambda path: draw_roc({name: scores}, path),
         "scores.svg": lambda path: draw_scores(scores, path),
     }
-    return ProtocolResult(scores.figures(fars, "closest"), table, pictures)
+    return ProtocolResult(scores.metrics(fars, "closest"), table, pictures)
 
 
 def identification(name: str, templates: Templates, lists: Lists, console: Console | None) -> ProtocolResult:
@@ -148,8 +148,8 @@ def identification(name: str, templates: Templates, lists: Lists, console: Conso
     table = {"subjects": f"{len(gallery):,}", "probes": f"{len(probes):,}"}
     table |= {f"rank {rank}": f"{found.rank(rank):.2%}" for rank in ranks}
     table |= points("InsightFace's rate", "FAR", lines)
-    figures = {"subjects": len(gallery), **found.figures(ranks)}
-    figures["insightface"] = {f"{line.threshold.wanted:g}": line.figures() for line in lines}
+    figures = {"subjects": len(gallery), **found.metrics(ranks)}
+    figures["insightface"] = {f"{line.threshold.wanted:g}": line.metrics() for line in lines}
     return ProtocolResult(figures, table, {"cmc.svg": lambda path: draw_cmc({name: found}, path)})
 
 
@@ -162,7 +162,7 @@ def open_identification(name: str, templates: Templates, lists: Lists, console: 
     table = {"galleries": " + ".join(f"{len(gallery):,}" for gallery in galleries), "probes": f"{len(probes):,}"}
     table |= {f"mean TPIR at FPIR {rate:g}": f"{mean:.2%}" for rate, mean in zip(FPIRS, means, strict=True)}
     mean_tpir = {f"{rate:g}": mean for rate, mean in zip(FPIRS, means, strict=True)}
-    return ProtocolResult({"mean_tpir": mean_tpir, "galleries": [result.figures() for result in each]}, table)
+    return ProtocolResult({"mean_tpir": mean_tpir, "galleries": [result.metrics() for result in each]}, table)
 
 
 def _probes(templates: Templates, lists: Lists) -> Subjects:

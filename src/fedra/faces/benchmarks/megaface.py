@@ -106,15 +106,15 @@ def _can_clean(lists: MegaFaceLists, probes: Tensor, distractors: Tensor, consol
 
 def _make_result(lists: MegaFaceLists, probes: Half, distractors: Half, found: dict[str, MegaFace]) -> ProtocolResult:
     table = {"probes": f"{len(probes.rows):,}", "distractors": f"{len(distractors.rows):,}"}
-    figures: dict[str, object] = {
+    metrics: dict[str, object] = {
         "probes": len(probes.rows),
         "distractors": len(distractors.rows),
         "unreadable": len(lists.probes) + len(lists.distractors) - len(probes.rows) - len(distractors.rows),
     }
     for kind, result in found.items():
         table |= {f"{kind}rank 1": f"{result.rank_1:.2%}", **points(f"{kind}TAR", "FAR", result.points)}
-        figures[kind.strip() or "raw"] = result.figures()
-    return ProtocolResult(figures, table)
+        metrics[kind.strip() or "raw"] = result.metrics()
+    return ProtocolResult(metrics, table)
 
 
 def _measure(

@@ -85,7 +85,7 @@ def verification(faces: FaceSet, pairs: Pairs, features: Tensor) -> ProtocolResu
             path,
         ),
     }
-    return ProtocolResult({**found.figures(), **scores.figures(fars)}, table, pictures)
+    return ProtocolResult({**found.metrics(), **scores.metrics(fars)}, table, pictures)
 
 
 def identification(faces: FaceSet, features: Tensor, done: Callable[[int], None]) -> ProtocolResult:
@@ -97,7 +97,7 @@ def identification(faces: FaceSet, features: Tensor, done: Callable[[int], None]
     found = closed_set(probes, gallery, up_to=min(max(RANKS), len(gallery)), done=done)
     table = {"people": f"{len(gallery):,}", "probes": f"{len(probes):,}"}
     table |= {f"rank {rank}": f"{found.rank(rank):.2%}" for rank in RANKS if rank <= len(gallery)}
-    figures = {"people": len(gallery), **found.figures([rank for rank in RANKS if rank <= len(gallery)])}
+    figures = {"people": len(gallery), **found.metrics([rank for rank in RANKS if rank <= len(gallery)])}
     return ProtocolResult(figures, table, {"cmc.svg": lambda path: draw_cmc({faces.name: found}, path)})
 
 
@@ -120,7 +120,7 @@ def open_identification(faces: FaceSet, features: Tensor, seed: int, done: Calla
         "non-mated probes": f"{found.non_mated:,}",
     }
     table |= points("TPIR", "FPIR", found.points)
-    return ProtocolResult({"people": len(gallery), **found.figures()}, table)
+    return ProtocolResult({"people": len(gallery), **found.metrics()}, table)
 
 
 def client_verification(
@@ -149,7 +149,7 @@ def client_verification(
     found = ClientScores.of(scores)
     pooled = found.pooled()
     fars = [far for far in FARS if far * len(pooled.impostor) >= 1]
-    figures = found.figures(fars)
+    figures = found.metrics(fars)
     table = {
         "clients": f"{len(scores):,}",
         "AUROC, mean of clients": f"{figures['auroc_macro']:.4f} +- {figures['auroc_std']:.4f}",

@@ -20,7 +20,7 @@ from fedra.faces.metrics.embedding_checks import check_table, directions, sorted
 from fedra.faces.metrics.error_rates import OperatingPoint, operating_point, threshold_at
 
 FIGURES = ("auroc", "auroc_macro", "auroc_macro_std", "eer", "tpir", "fpir", "fpir_smallest")
-"""The keys of `Recognition.figures`."""
+"""The keys of `Recognition.metrics`."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Recognition:
         """Return the AUROC of each client."""
         return {client: scores.auroc() for client, scores in self.scores().clients.items()}
 
-    def figures(self, fpir: float) -> dict[str, float | None]:
+    def metrics(self, fpir: float) -> dict[str, float | None]:
         """Return AUROC over all scores, its mean and standard deviation over clients, EER, and TPIR at the FPIR.
 
         All values are None if no client has scores.

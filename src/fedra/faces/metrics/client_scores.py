@@ -66,7 +66,7 @@ class ClientScores:
         genuine, impostor = ([getattr(part, kind) for part in parts] for kind in ("genuine", "impostor"))
         return Scores(np.sort(np.concatenate(genuine)), np.sort(np.concatenate(impostor)))
 
-    def figures(self, fars: Sequence[float] = FARS) -> dict[str, object]:
+    def metrics(self, fars: Sequence[float] = FARS) -> dict[str, object]:
         """Return AUROC and EER as the mean over clients, pooled, and of each client.
 
         Args:
@@ -76,7 +76,7 @@ class ClientScores:
             A dictionary for JSON.
 
         Example:
-            >>> found.figures()["auroc_macro"]
+            >>> found.metrics()["auroc_macro"]
             0.95
         """
         auroc = {client: scores.auroc() for client, scores in self.clients.items()}
@@ -85,7 +85,7 @@ class ClientScores:
             "auroc_macro": float(np.mean(list(auroc.values()))),
             "auroc_std": float(np.std(list(auroc.values()))),
             "eer_macro": float(np.mean(list(eer.values()))),
-            "pooled": self.pooled().figures(fars),
+            "pooled": self.pooled().metrics(fars),
             "clients": {str(client): {"auroc": auroc[client], "eer": eer[client]} for client in auroc},
         }
 

@@ -74,14 +74,14 @@ class OperatingPoint:
     rate: float
     threshold: Threshold
 
-    def figures(self) -> dict[str, float | str | None]:
+    def metrics(self) -> dict[str, float | str | None]:
         """Return all values as a flat dictionary for JSON.
 
         Returns:
             The rate, and the fields of the threshold.
 
         Example:
-            >>> scores.tar_at(1e-3).figures()["rate"]
+            >>> scores.tar_at(1e-3).metrics()["rate"]
             0.97
         """
         threshold = self.threshold
@@ -321,7 +321,7 @@ class Scores:
         threshold = Threshold(far, float(curve.thresholds[nearest]), float(curve.far[nearest]), exact.smallest)
         return OperatingPoint(float(curve.tar[nearest]), threshold)
 
-    def figures(
+    def metrics(
         self, fars: Sequence[float] = FARS, rule: Literal["at_most", "closest"] = "at_most"
     ) -> dict[str, object]:
         """Return AUROC, EER and TAR at each FAR as a dictionary for JSON.
@@ -334,7 +334,7 @@ class Scores:
             The metrics, and the numbers of genuine and impostor scores.
 
         Example:
-            >>> scores.figures((1e-3,))["tar"]["0.001"]["rate"]
+            >>> scores.metrics((1e-3,))["tar"]["0.001"]["rate"]
             0.97
         """
         return {
@@ -342,5 +342,5 @@ class Scores:
             "impostors": len(self.impostor),
             "auroc": self.auroc(),
             "eer": self.eer(),
-            "tar": {f"{far:g}": self.tar_at(far, rule).figures() for far in fars},
+            "tar": {f"{far:g}": self.tar_at(far, rule).metrics() for far in fars},
         }

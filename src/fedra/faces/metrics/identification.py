@@ -78,7 +78,7 @@ class ClosedSet:
         """
         return self.cmc[min(k, len(self.cmc)) - 1]
 
-    def figures(self, ranks: Sequence[int] = RANKS) -> dict[str, object]:
+    def metrics(self, ranks: Sequence[int] = RANKS) -> dict[str, object]:
         """Return the metrics as a dictionary for JSON.
 
         Args:
@@ -88,7 +88,7 @@ class ClosedSet:
             The number of probes, the rate at each rank, and the CMC.
 
         Example:
-            >>> closed_set(probes, gallery).figures((1,))["rank_1"]
+            >>> closed_set(probes, gallery).metrics((1,))["rank_1"]
             0.93
         """
         return {"probes": self.probes, **{f"rank_{k}": self.rank(k) for k in ranks}, "cmc": list(self.cmc)}
@@ -112,17 +112,17 @@ class OpenSet:
     mated: int
     non_mated: int
 
-    def figures(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, object]:
         """Return the metrics as a dictionary for JSON.
 
         Returns:
             The numbers of probes, and TPIR by FPIR.
 
         Example:
-            >>> open_set(probes, gallery, (0.01,)).figures()["tpir"]["0.01"]["rate"]
+            >>> open_set(probes, gallery, (0.01,)).metrics()["tpir"]["0.01"]["rate"]
             0.87
         """
-        tpir = {f"{point.threshold.wanted:g}": point.figures() for point in self.points}
+        tpir = {f"{point.threshold.wanted:g}": point.metrics() for point in self.points}
         return {"mated": self.mated, "non_mated": self.non_mated, "tpir": tpir}
 
 

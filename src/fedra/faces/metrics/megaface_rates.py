@@ -44,17 +44,17 @@ class MegaFace:
     points: tuple[OperatingPoint, ...]
     pairs: int
 
-    def figures(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, object]:
         """Return the metrics as a dictionary for JSON.
 
         Returns:
             The number of pairs, rank-1, and TAR by FAR.
 
         Example:
-            >>> megaface(probes, distractors).figures()["rank_1"]
+            >>> megaface(probes, distractors).metrics()["rank_1"]
             0.81
         """
-        tar = {f"{point.threshold.wanted:g}": point.figures() for point in self.points}
+        tar = {f"{point.threshold.wanted:g}": point.metrics() for point in self.points}
         return {"pairs": self.pairs, "rank_1": self.rank_1, "tar": tar}
 
 

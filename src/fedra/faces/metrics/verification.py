@@ -62,14 +62,14 @@ class Verification:
         """The best threshold as a cosine."""
         return 1 - self.best_threshold / 2
 
-    def figures(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, object]:
         """Return the metrics as a dictionary for JSON.
 
         Returns:
             Accuracy, its standard deviation, and accuracies and thresholds of the folds.
 
         Example:
-            >>> verify(first, second, same).figures()["accuracy"]
+            >>> verify(first, second, same).metrics()["accuracy"]
             0.9953
         """
         return {
@@ -93,7 +93,7 @@ class FoldRates:
         fars: FAR of each fold.
 
     Example:
-        >>> verify_at_far(first, second, same, 1e-3).figures()["tar"]
+        >>> verify_at_far(first, second, same, 1e-3).metrics()["tar"]
         0.97
     """
 
@@ -101,14 +101,14 @@ class FoldRates:
     tars: tuple[float, ...]
     fars: tuple[float, ...]
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Return the means over folds and the standard deviation of TAR.
 
         Returns:
             A dictionary for JSON.
 
         Example:
-            >>> sorted(verify_at_far(first, second, same, 1e-3).figures())
+            >>> sorted(verify_at_far(first, second, same, 1e-3).metrics())
             ['far', 'far_wanted', 'tar', 'tar_std']
         """
         return {
@@ -197,7 +197,7 @@ def verify_at_far(
         TAR and FAR of each test fold.
 
     Example:
-        >>> verify_at_far(first, second, same, 1e-3).figures()["tar"]
+        >>> verify_at_far(first, second, same, 1e-3).metrics()["tar"]
         0.97
     """
     check_rate("far", far)
