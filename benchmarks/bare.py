@@ -1,4 +1,4 @@
-"""Federated averaging in plain PyTorch, written without fedra: the yardstick of `engine.py` and the peers' model.
+"""Federated averaging in plain PyTorch, written without fedra: the baseline of `engine.py` and the peers' model.
 
 McMahan et al.'s CNN on random 1 x 28 x 28 images, or an MLP on many small clients (`SMALL`). This file imports torch
 alone, so that it runs in the peers' own environments.

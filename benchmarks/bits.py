@@ -269,7 +269,7 @@ def _plain(line: Mapping[str, Any]) -> Table:
 
 
 def differences(before: Table, after: Table) -> list[str]:
-    """Where two results differ; figures that only the later commit has are no difference."""
+    """Where two results differ; figures that only the later commit has are not a difference."""
     if "error" in before or "error" in after:
         same = before.get("error") == after.get("error")
         return [] if same else [f"{before.get('sentence', 'ran')} | {after.get('sentence', 'ran')}"]

@@ -34,9 +34,9 @@ class Step:
 
     def __call__(self) -> None:
         value = self._loss(self._features, self._weight, self._labels)
-        _, slope = torch.autograd.grad(value, (self._features, self._weight))
+        _, gradient = torch.autograd.grad(value, (self._features, self._weight))
         with torch.no_grad():
-            self._weight.sub_(slope, alpha=LR)
+            self._weight.sub_(gradient, alpha=LR)
 
 
 def _plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:

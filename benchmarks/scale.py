@@ -3,7 +3,7 @@
 A pool of 60,000 gray images of 28 x 28 bytes, in which 10 to 10,000 clients hold 60 rows each, so that a round is
 the same work whatever their number. Each size runs in a process of its own; the sizes take turns.
 
-The yardstick of memory is what no simulation can do without: the data once, and for each worker a process that has
+The baseline of memory is what no simulation can do without: the data once, and for each worker a process that has
 imported the package and trains one client. Against it stands the parent's peak with the workers' private memory.
 """
 

@@ -35,7 +35,7 @@ class BareStack:
         draw = torch.Generator().manual_seed(0)
         shapes = ((WIDTH, WIDTH), (WIDTH,), (CLASSES, WIDTH), (CLASSES,))
         self._weights = tuple(torch.randn(shape, generator=draw) / WIDTH**0.5 for shape in shapes)
-        self._slopes = vmap(grad(_loss))
+        self._gradients = vmap(grad(_loss))
 
     def __call__(self) -> None:
         clients, examples = self._targets.shape
@@ -43,9 +43,9 @@ class BareStack:
         order = torch.rand(clients, examples).argsort(dim=1)
         owner = torch.arange(clients)[:, None]
         for rows in torch.split(order, BATCH, dim=1):
-            slopes = self._slopes(stack, self._inputs[owner, rows], self._targets[owner, rows])
-            for value, slope in zip(stack, slopes, strict=True):
-                value.sub_(slope, alpha=LR)
+            gradients = self._gradients(stack, self._inputs[owner, rows], self._targets[owner, rows])
+            for value, gradient in zip(stack, gradients, strict=True):
+                value.sub_(gradient, alpha=LR)
         self._weights = tuple(value.mean(dim=0) for value in stack)
 
 

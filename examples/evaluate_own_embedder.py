@@ -15,6 +15,6 @@ embedder = nn.Sequential(  # any module or function from images (N, 3, H, W) in 
 people = "synthetic-faces:identities=2,images=6,test_identities=20,size=48"  # or "lfw", "cfp_fp.bin", a folder
 report = fedra.evaluate(embedder, on=people, protocols=["verification", "identification"])
 
-print(f"{report.metrics['verification']['accuracy']:.1%} of the pairs of unseen people are told apart")
+print(f"{report.metrics['verification']['accuracy']:.1%} of the pairs of unseen people are classified correctly")
 print(f"{report.metrics['identification']['rank_1']:.1%} of the probes are identified")
 report.print()

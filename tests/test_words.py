@@ -31,7 +31,7 @@ BANNED = {
     r"yardsticks?": "baseline",
     r"likeness(es)?": "similarity",
     r"painted (people|faces)": "synthetic identities",
-    r"strangers?": "unseen or unknown identities",
+    r"(?<!\")strangers?": "unseen or unknown identities",
     r"slopes?": "gradient",
     r"nobody": "name the actor, or 'no client', 'no one'",
     r"whoever": "name the actor",

@@ -92,8 +92,8 @@ def test_08_control_variates_of_a_constant_gradient(epochs: int, excess: float) 
 
 def test_09_feddyn_keeps_the_mean_of_the_clients_slopes() -> None:
     history = toy.run(toy.job(fed.feddyn(alpha=0.2), data=toy.clients(sizes=(8, 8, 8))))
-    h = history.server.memory["dynamic-regularizer"]["slope"]
-    slopes = [memory["dynamic-regularizer"]["slope"] for memory in history.memory.values()]
+    h = history.server.memory["dynamic-regularizer"]["linear"]
+    slopes = [memory["dynamic-regularizer"]["linear"] for memory in history.memory.values()]
     for name, value in h.items():
         assert torch.allclose(sum(slope[name] for slope in slopes) / 3, value, rtol=0, atol=1e-14)
         assert float(value.abs().max()) > 1e-4
@@ -177,7 +177,7 @@ def test_16_weight_decay_is_taken_at_the_unperturbed_weights() -> None:
     assert torch.allclose(scene.params["head.weight"], wanted, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(("slope", "length"), [(1e-8, 0.0), (1e-3, 2.0)])
+@pytest.mark.parametrize(("linear", "length"), [(1e-8, 0.0), (1e-3, 2.0)])
 def test_18_rounding_noise_does_not_perturb(slope: float, length: float) -> None:
     (rule,) = fed.fedsol(proximal=ToyLinear(slope)).gradient
     assert isinstance(rule, Perturb)

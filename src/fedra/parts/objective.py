@@ -159,30 +159,30 @@ class DynamicRegularizer(Term, ClientState, ServerState, CollectsUploads):
     closed_form: ClassVar[bool] = True
 
     def init_client(self, origin: Weights) -> Tree:
-        return {"slope": tree.zeros_like(origin.params)}
+        return {"linear": tree.zeros_like(origin.params)}
 
     def init_server(self, weights: Weights) -> Tree:
-        return {"slope": tree.zeros_like(weights.params)}
+        return {"linear": tree.zeros_like(weights.params)}
 
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         drift = tree.subtract(params, view.client.origin.params)
-        return 0.5 * self.alpha * tree.dot(drift, drift) - tree.dot(view.client.memory[self.name]["slope"], params)
+        return 0.5 * self.alpha * tree.dot(drift, drift) - tree.dot(view.client.memory[self.name]["linear"], params)
 
     def add_gradient(self, gradient: Params, params: Params, view: View) -> None:
-        origin, own = view.client.origin.params, view.client.memory[self.name]["slope"]
+        origin, own = view.client.origin.params, view.client.memory[self.name]["linear"]
         for name, grad in gradient.items():
             grad.add_(params[name].detach(), alpha=self.alpha).sub_(origin[name], alpha=self.alpha).sub_(own[name])
 
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
-        return {"slope": tree.add(local.client.memory[self.name]["slope"], local.drift, -self.alpha)}, {}
+        return {"linear": tree.add(local.client.memory[self.name]["linear"], local.drift, -self.alpha)}, {}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
         return {"drift": tree.accumulate(total.get("drift", {}), upload.delta)}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
-        linear = tree.add(before.memory[self.name]["slope"], total["drift"], -self.alpha / population.clients)
+        linear = tree.add(before.memory[self.name]["linear"], total["drift"], -self.alpha / population.clients)
         corrected = tree.add(server.weights.params, linear, -1 / self.alpha)
-        return server.with_params(corrected).with_memory(self.name, {"slope": linear})
+        return server.with_params(corrected).with_memory(self.name, {"linear": linear})
 
 
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:

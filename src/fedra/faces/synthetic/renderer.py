@@ -92,8 +92,8 @@ def _back_hair(person: TraitDraws, view: HeadView) -> Tensor:
 
 def _shoulders(view: HeadView) -> Tensor:
     neck = _below(view, view.x.abs() - 0.42) * _below(view, 0.6 - view.y)
-    slope = 1.12 + 0.25 * view.x.square()
-    return torch.maximum(neck, _below(view, slope - view.y))
+    top = 1.12 + 0.25 * view.x.square()
+    return torch.maximum(neck, _below(view, top - view.y))
 
 
 def _features(person: TraitDraws, shot: TraitDraws, view: HeadView) -> Tensor:
