@@ -118,5 +118,5 @@ def _named() -> str:
     for title, registry in registries.items():
         text += f"### {title}\n\n"
         for name in registry:
-            text += f"#### {name}\n\n{prose(registry[name])}\n{fields_table(fields(registry[name]))}\n"
+            text += f"#### {name}\n\n{prose(registry[name])}\n{fields_table(fields(registry[name]), registry[name])}\n"
     return text.rstrip("\n") + "\n"

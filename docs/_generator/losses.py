@@ -52,7 +52,7 @@ def _page(name: str) -> str:
         f"![The true-class logit of {name} and its slope over the angle]({name}.svg)\n\n"
         "Left: the true-class logit without its scale, over the angle to the own class, beside the plain cosine. "
         "Right: its slope.\nDefaults; random margins at their mean, running states as they start.\n\n"
-        f"## Fields\n\n{fields_table(class_fields(loss), '../')}\n"
+        f"## Fields\n\n{fields_table(class_fields(loss), loss, '../')}\n"
         f"## Python\n\n{block(example, 'python')}"
     )
 

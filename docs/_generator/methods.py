@@ -80,7 +80,7 @@ def _page(name: str) -> str:
     text = f"{NOTICE}# {name}\n\n{joined(about)}\n\n{prose(recipe)}\nPaper: {joined(paper)}\n\n"
     text += "".join(f"{joined(extra)}\n\n" for extra in more)
     text += f"## Parts\n\n{_slots(algorithm)}{_traffic(algorithm)}\n"
-    text += f"## Fields\n\n{fields_table(fields(recipe), '../')}\n"
+    text += f"## Fields\n\n{fields_table(fields(recipe), recipe, '../')}\n"
     text += f"## Use\n\n{block(_toml(name), 'toml')}\n{block(_python(name), 'python')}\n"
     text += f"## Where it is FedAvg\n\n{_neutral(name)}\n"
     if name in CHOICES:
@@ -187,4 +187,4 @@ def _of_kind(base: type[Part]) -> Iterator[type[Part]]:
 def _described(part: type[Part]) -> str:
     formula = f"{block(part.formula)}\n" if part.formula else ""
     where = f"`{part.__module__}.{part.__name__}`"
-    return f"### {part.name}\n\n{prose(part)}\n{formula}{fields_table(class_fields(part))}\n{where}\n\n"
+    return f"### {part.name}\n\n{prose(part)}\n{formula}{fields_table(class_fields(part), part)}\n{where}\n\n"
