@@ -24,4 +24,6 @@ def _expand(entries: list[Any], docs: Path) -> None:
             _expand(pages, docs)
             for folder in FOLDERS:
                 if pages == [f"{folder}/index.md"]:
-                    pages += [f"{folder}/{page.name}" for page in sorted((docs / folder).glob("*.md")) if page.stem != "index"]
+                    pages += [
+                        f"{folder}/{page.name}" for page in sorted((docs / folder).glob("*.md")) if page.stem != "index"
+                    ]
