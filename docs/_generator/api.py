@@ -33,7 +33,7 @@ LISTED = {
 }
 ALIASES = {
     "Answers": "What a personalizer's `answers` returns: a function from a batch of inputs to scores.",
-    "GradientFunction": "A function from parameters to their gradient; gradient rules receive one and return a gradient.",
+    "GradientFunction": "A function from parameters to their gradient: what a gradient rule receives.",
     "Params": "Parameters or gradients by name.",
     "Tree": "Nested dicts of tensors: the state of a part.",
     "Photo": "What counts as a photo: a path, a PIL image, a `uint8` array or a tensor.",

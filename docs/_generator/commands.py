@@ -65,13 +65,8 @@ def _described(path: str, command: Any) -> str:
         text += table(("argument", "default", "what it is"), arguments) + "\n"
     if options:
         text += table(("option", "default", "what it does"), options) + "\n"
-    return text + "\n".join(_examples(part) for part in _paragraphs(command.epilog))
-
-
-def _examples(text: str) -> str:
-    """The commands of an epilog, one to a line."""
-    found = re.findall(r"`(fedra [^`]*)`", text)
-    return block("\n".join(found)) if found and text.startswith("Example") else text + "\n"
+    examples = re.findall(r"`(fedra [^`]*)`", command.epilog or "")
+    return text + (block("\n".join(examples)) if examples else "")
 
 
 def _row(item: Any, declared: dict[str, Any], context: click.Context) -> tuple[str, str, str]:

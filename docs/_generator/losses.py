@@ -49,9 +49,9 @@ def _page(name: str) -> str:
     )
     return (
         f"{NOTICE}# {name}\n\n{prose(loss)}\n"
-        f"![The true-class logit of {name} and its slope over the angle]({name}.svg)\n\n"
-        "Left: the true-class logit without its scale, over the angle to the own class, beside the plain cosine. "
-        "Right: its slope.\nDefaults; random margins at their mean, running states as they start.\n\n"
+        f"![The true-class logit of {name} and its derivative over the angle]({name}.svg)\n\n"
+        "Left: the true-class logit without its scale over the angle to the true class, and the plain cosine (dashed). "
+        "Right: its derivative.\nDefault settings; random margins at their mean, initial running states.\n\n"
         f"## Fields\n\n{fields_table(class_fields(loss), loss, '../')}\n"
         f"## Python\n\n{block(example, 'python')}"
     )
