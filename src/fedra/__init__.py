@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedra.experiment.sweep import sweep
     from fedra.reports.comparison import compare
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Algorithm": "fedra.core.algorithm",

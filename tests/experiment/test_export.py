@@ -25,7 +25,9 @@ from fedra.models import MODELS, build
 from fedra.storage.trained_model import TrainedModel, embedder_of_run
 
 DATA = {"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [3, 16, 20]}
-MODEL = {"name": "iresnet-tiny", "embedding": 8, "width": 4}
+MODEL = {"name": "iresnet-tiny", "embedding": 8, "width": 8}
+"""Not narrower: torch 2.13's oneDNN writes past the gradient of a strided 1 x 1 convolution of under 8 channels
+(AVX2, channels last), which ends some later test with a broken heap."""
 SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "fedarc-cnn": ((1, 28, 28), {}),
     "fedarc-resnet18": ((3, 32, 32), {"width": 4}),
@@ -190,7 +192,7 @@ def test_mistakes_are_told(
 @pytest.mark.usefixtures("without_curves")
 def test_models_without_an_answer_of_their_own_are_refused(tmp_path: Path) -> None:
     data = {**DATA, "shape": [3, 16, 16]}
-    fedra.run(tiny.table(data=data, model={"name": "resnet18", "width": 4}, rounds=1), out=tmp_path / "batch")
+    fedra.run(tiny.table(data=data, model={"name": "resnet18", "width": 8}, rounds=1), out=tmp_path / "batch")
     with pytest.raises(ConfigError, match="normalizes by the batch's own statistics"):
         export(tmp_path / "batch", tmp_path / "net.onnx")
     private = {"name": "fedavg", "plus": [{"name": "sharing", "private": ["head."]}]}
