@@ -16,8 +16,8 @@ from fedra.cli import app
 
 INTRODUCTION = """# Commands
 
-`fedra --help` lists the commands, `fedra COMMAND --help` describes one. A command's mistakes are reported in one
-sentence on standard error; the [exit codes](run-folder.md#exit-codes) tell them apart.
+`fedra --help` lists the commands, `fedra COMMAND --help` describes one. An error is reported as one message on standard
+error; the [exit code](run-folder.md#exit-codes) says of which kind it is.
 
 """
 

@@ -18,8 +18,9 @@ INTRODUCTION = """# Margin losses
 
 Every loss works in any training loop: `loss(features, weight, labels)` with features (B, d), class weights (C, d) and
 labels (B,). A loss is a frozen dataclass of numbers. State that changes during training (running statistics, trained
-thresholds) is passed in and returned, or held by `fedra.losses.Stateful` and `fedra.losses.MarginHead`. In the formulas,
-t_j is the angle between the feature and the weights of class j, c_j its cosine, y the true class and s the scale.
+thresholds) is passed in and returned, or held by `fedra.losses.Stateful` and `fedra.losses.MarginHead`. In the
+formulas, t_j is the angle between the feature and the weights of class j, c_j its cosine, y the true class and s the
+scale.
 
 """
 

@@ -166,7 +166,7 @@ def _neutral(name: str) -> str:
             else "The global model always equals FedAvg's; a test checks this."
         )
     settings = " and ".join(f"`{field} = {value(given)}`" for field, given in neutral.items())
-    return f"At {settings}; a test checks this."
+    return f"It equals FedAvg at {settings}; a test checks this."
 
 
 def _parts() -> str:
