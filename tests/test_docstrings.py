@@ -39,15 +39,22 @@ def sections(item: Any) -> dict[str, str]:
 
 def argument_names(item: Any) -> set[str]:
     """What a caller may pass: the parameters of a function, the fields of a dataclass, those of an `__init__`."""
-    if inspect.isclass(item) and is_dataclass(item):
+    if inspect.isfunction(item):
+        return written_parameters(item) - {"args", "settings"}
+    if is_dataclass(item):
         return {field.name for field in fields(item) if field.init and not field.name.startswith("_")}
-    if inspect.isclass(item):
-        if item.__init__ in (object.__init__, Exception.__init__) or getattr(item, "_is_protocol", False):
-            return set()
-        parameters = list(inspect.signature(item.__init__).parameters.values())[1:]
-    else:
-        parameters = list(inspect.signature(item).parameters.values())
+    if item.__init__ in (object.__init__, Exception.__init__) or getattr(item, "_is_protocol", False):
+        return set()
+    parameters = list(inspect.signature(item.__init__).parameters.values())[1:]
     return {each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
+
+
+def written_parameters(function: Any) -> set[str]:
+    """The parameters in the function's own code: what it passes on as `settings` is documented where it goes."""
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return set(code.co_varnames[: count + stars])
 
 
 def lacks(item: Any) -> list[str]:
@@ -57,6 +64,7 @@ def lacks(item: Any) -> list[str]:
     documented = set(NAMED.findall(found.get("Args", "") + found.get("Attributes", "")))
     missing += [f"the argument {name}" for name in sorted(argument_names(item) - documented)]
     if inspect.isfunction(item):
+        missing += [f"the parameter {name} that it describes" for name in sorted(documented - written_parameters(item))]
         returned = inspect.signature(item).return_annotation
         nothing = returned in (None, "None", inspect.Signature.empty)
         if not nothing and not {"Returns", "Yields"} & found.keys():
@@ -86,10 +94,11 @@ def test_a_gap_is_noticed() -> None:
 
         Args:
             known: A number.
+            gone: A number that is no longer passed.
         """
         return known + unknown
 
-    assert lacks(partial) == ["the argument unknown", "Returns", "Example"]
+    assert lacks(partial) == ["the argument unknown", "the parameter gone that it describes", "Returns", "Example"]
 
 
 if __name__ == "__main__":  # prints the names that lack something, as the list has them
