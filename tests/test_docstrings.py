@@ -51,7 +51,7 @@ def argument_names(item: Any) -> set[str]:
 
 def written_parameters(function: Any) -> set[str]:
     """The parameters in the function's own code: what it passes on as `settings` is documented where it goes."""
-    code = function.__code__
+    code = inspect.unwrap(function).__code__
     count = code.co_argcount + code.co_kwonlyargcount
     stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return set(code.co_varnames[: count + stars])

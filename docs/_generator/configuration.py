@@ -57,7 +57,7 @@ Two environment variables belong to the machine and not to a run (`fedra doctor`
 
 | variable | what it does |
 | --- | --- |
-| `FEDRA_DATA` | the data folder, for data sets and detectors; by default the user's cache folder |
+| `FEDRA_DATA` | the data root, the folder of data sets and detectors; by default the user's cache folder |
 | `FEDRA_OFFLINE` | any value other than `0`, `false` and `no` forbids downloads: missing files are an error |
 
 """
