@@ -42,7 +42,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 def heading_anchors(text: str) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    named = re.findall(r"\{ #(\S+) \}", text) + re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    named = re.findall(r"\{ #(\S+)", text) + re.findall(r"^::: (\S+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(named)
 
 

@@ -74,7 +74,7 @@ def _about(module: ModuleType) -> str:
 
 def _summary(name: str, item: Any) -> str:
     if isinstance(item, Registry):
-        return f"The {item.kind}s by name: {len(item)} are built in."
+        return f"Every {item.kind} by name; {len(item)} are built in."
     if _is_documented(item):
         return lead(item)
     return LISTED.get(name) or ALIASES[name]
@@ -92,15 +92,19 @@ def _entry(package: str, name: str, item: Any, homes: dict[str, str]) -> str:
         names = ""
         if isinstance(item, Registry | dict):
             names = "Names: " + ", ".join(f"`{key}`" for key in item) + ".\n"
-        return f"## `{shown}` {{ #{shown} }}\n\n{_summary(name, item)}\n\n{kind}{names}"
+        return f"{_heading(shown, name)}{_summary(name, item)}\n\n{kind}{names}"
     home = item.__name__ if inspect.ismodule(item) else f"{item.__module__}.{item.__qualname__}"
     first = homes.setdefault(home, package)
     if first != package:
         link = f"[`{first}.{name}`]({_stem(first)}.md#{first}.{name})"
-        return f"## `{shown}` {{ #{shown} }}\n\nThe same as {link}.\n"
+        return f"{_heading(shown, name)}The same as {link}.\n"
     options = f"      heading: {shown}\n      toc_label: {name}\n"
     anchor = f"[](){{ #{shown} }}\n\n" if home != shown else ""
     return f"{anchor}::: {home}\n    options:\n{options}"
+
+
+def _heading(shown: str, name: str) -> str:
+    return f'## `{shown}` {{ #{shown} data-toc-label="{name}" }}\n\n'
 
 
 def _written(alias: Any) -> str:

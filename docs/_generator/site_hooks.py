@@ -29,4 +29,5 @@ def _pages(docs: Path, folder: str) -> list[dict[str, str]]:
     """Each page of a folder under its title, the name as users write it."""
     paths = (path for path in sorted((docs / folder).glob("*.md")) if path.stem != "index")
     titles = {path: re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) for path in paths}
-    return [{title[1]: f"{folder}/{path.name}"} for path, title in titles.items() if title]
+    found = sorted((title[1], f"{folder}/{path.name}") for path, title in titles.items() if title)
+    return [{title: page} for title, page in found]
