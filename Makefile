@@ -66,8 +66,10 @@ format: $(DEV)  ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(DEV)  ## Regenerate the reference pages in docs/
+docs: $(DEV)  ## Regenerate the reference pages and build the site into site/
 	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 bench: $(DEV)  ## Measure speed against bare loops; prints ratios
 	@$(BIN)/python benchmarks/run.py
@@ -76,4 +78,4 @@ peers: $(DEV)  ## Install Flower, pfl and fluke into .bench/ to compare speed wi
 	@$(BIN)/python benchmarks/peers.py --install
 
 clean:  ## Remove caches and build products (not your runs)
-	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,6 +1,6 @@
 """Write the reference pages from the code: `python docs/generate.py`, or with `--check` only compare.
 
-Pages: configuration.md, parts.md, methods/, losses/ (with pictures), and the table of methods in README.md.
+Pages: commands.md, configuration.md, parts.md, methods/, losses/ (with plots) and api/.
 """
 
 from __future__ import annotations
@@ -9,34 +9,26 @@ import argparse
 import sys
 from pathlib import Path
 
-from _generator import configuration, losses, methods
+from _generator import api, commands, configuration, losses, methods
 
 DOCS = Path(__file__).parent
-README = DOCS.parent / "README.md"
-BEGIN, END = "<!-- methods: begin -->\n", "<!-- methods: end -->\n"
 
 
 def pages() -> dict[Path, str]:
     """The text of every generated page."""
-    texts = {**configuration.pages(), **methods.pages(), **losses.pages()}
-    found = {DOCS / path: text for path, text in texts.items()}
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise SystemExit(f"{README.name} lacks the lines {BEGIN.strip()} and {END.strip()}")
-    found[README] = before + BEGIN + "\n" + methods.overview("docs/methods/") + "\n" + END + after
-    return found
+    texts = {**configuration.pages(), **methods.pages(), **losses.pages(), **commands.pages(), **api.pages()}
+    return {DOCS / path: text for path, text in texts.items()}
 
 
 def strays(wanted: dict[Path, str]) -> list[Path]:
-    """Pages and pictures of methods and losses that are no more."""
-    present = {path for folder in ("methods", "losses") for path in (DOCS / folder).glob("*.*")}
+    """Generated pages and plots of names that no longer exist."""
+    present = {path for folder in ("methods", "losses", "api") for path in (DOCS / folder).glob("*.*")}
     pictures = {path.with_suffix(".svg") for path in wanted if path.parent.name == "losses"}
     return sorted(present - wanted.keys() - pictures)
 
 
 def outdated() -> list[Path]:
-    """The pages whose text is not what the code says, and those that should not be there."""
+    """The pages that differ from what the code says, and those that should not exist."""
     wanted = pages()
     changed = [p for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
     drawn = (p.with_suffix(".svg") for p in wanted if p.parent.name == "losses" and p.stem != "index")
@@ -44,7 +36,7 @@ def outdated() -> list[Path]:
 
 
 def write() -> None:
-    """Write every page and draw every picture."""
+    """Write every page and draw every plot."""
     wanted = pages()
     for path in strays(wanted):
         path.unlink()

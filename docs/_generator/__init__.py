@@ -1,1 +1,1 @@
-"""Reference pages made from the code: one function per kind of page, each giving {path: text}."""
+"""Reference pages generated from the code: one module per kind of page, each returning {path: text}."""

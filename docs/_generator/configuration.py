@@ -18,8 +18,8 @@ from fedra.runners import RUNNERS
 
 INTRODUCTION = """# Configuration
 
-A run is described by one TOML file. Every key has a default, unknown keys are refused with the nearest valid name, and
-`fedra show FILE` prints the file as it is understood, defaults included.
+A run is described by one TOML file. Every key has a default, unknown keys are rejected with the nearest valid name, and
+`fedra show FILE` prints the configuration with all defaults filled in.
 
 ```toml
 rounds = 100
@@ -39,32 +39,32 @@ mu = 0.1
 plus = ["fedsam", { name = "server-adam", lr = 0.1 }]
 ```
 
-Words after the file replace its keys: `fedra run FILE rounds=5 local.lr=0.1 algorithm=fedavg`.
+Arguments after the file override its keys: `fedra run FILE rounds=5 local.lr=0.1 algorithm=fedavg`.
 In Python the same table is a dict: `fedra.run({"rounds": 5, "algorithm": "fedavg"})`.
 
-A section that has a `name` may be written as the name alone: `algorithm = "fedavg"`. On the command line,
-`algorithm=fedavg` and `algorithm.name=fedavg` are the same: the name changes, the section's own keys below
-(`partition.clients`, `algorithm.plus`) stay, and of the fields that the file sets for the old name those stay that
-the new one has too; what other words set is never dropped. `algorithm='{ name = "fedavg" }'` replaces the whole
-section. Data sets, models and algorithms of your own are named as `module:function` ([own data and
-models](own-data.md)).
+A section with a `name` can be written as the name alone: `algorithm = "fedavg"`. On the command line,
+`algorithm=fedavg` and `algorithm.name=fedavg` are the same: they change the name and keep the section's own keys
+(`partition.clients`, `algorithm.plus`). Of the fields that the file sets for the old name, those that the new one also
+has are kept. Fields set by other arguments are never dropped. `algorithm='{ name = "fedavg" }'` replaces the whole
+section. Your own data sets, models and algorithms are named as `module:function` ([data and models of your
+own](own-data.md)).
 
-Sections with a `name` also take the fields of what they name; those are listed [below](#what-sections-can-name), for
-algorithms on [their own pages](methods/index.md). A field that wants a part takes its name or a table with its name and
-fields ([parts](parts.md)).
+A section with a `name` also takes the fields of what it names. They are listed [below](#what-sections-can-name), those
+of algorithms on the [method pages](methods/index.md). A field that takes a part accepts its name, or a table with its
+name and fields ([parts](parts.md)).
 
-Two environment variables belong to the machine and not to a run (`fedra doctor` shows both):
+Two environment variables belong to the machine and not to a run (`fedra doctor` prints both):
 
 | variable | what it does |
 | --- | --- |
-| `FEDRA_DATA` | the data root: the folder of data sets and detectors; unless set, the user's cache folder |
-| `FEDRA_OFFLINE` | any value but `0`, `false` and `no` switches downloads off: what is missing is an error |
+| `FEDRA_DATA` | the data root, the folder of data sets and detectors; by default the user's cache folder |
+| `FEDRA_OFFLINE` | any value other than `0`, `false` and `no` forbids downloads: missing files are an error |
 
 """
 
 SWEEP = """## [sweep]
 
-A grid for `fedra sweep FILE`; `fedra run` passes over it. Every other key of the table is a dotted key of the
+A grid for `fedra sweep FILE`; `fedra run` ignores it. Every other key of this table is a dotted key of the
 configuration, or the name of a whole section, with a list of values. All combinations are run, each with every seed.
 
 {keys}

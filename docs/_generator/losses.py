@@ -1,4 +1,4 @@
-"""docs/losses/: one page and one picture per margin loss, and the table of all."""
+"""docs/losses/: one page and one plot per margin loss, and a table of all."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from fedra.registry import class_fields
 INTRODUCTION = """# Margin losses
 
 Every loss works in any training loop: `loss(features, weight, labels)` with features (B, d), class weights (C, d) and
-labels (B,). A loss is a frozen dataclass of numbers; what changes during training (running statistics, trained
-thresholds) is passed in and handed back, or kept by `fedra.losses.Stateful`. In the formulas, t_j is the angle between
-the feature and the weights of class j, c_j its cosine, y the example's own class and s the scale.
+labels (B,). A loss is a frozen dataclass of numbers. State that changes during training (running statistics, trained
+thresholds) is passed in and returned, or held by `fedra.losses.Stateful` and `fedra.losses.MarginHead`. In the
+formulas, t_j is the angle between the feature and the weights of class j, c_j its cosine, y the true class and s the
+scale.
 
 """
 
@@ -58,7 +59,7 @@ def _page(name: str) -> str:
 
 
 def draw_pictures(folder: Path) -> None:
-    """The pictures, the same bytes every time: no date, a fixed salt, text as text."""
+    """Draw the plots, with the same bytes every time: no date, a fixed salt, text as text."""
     settings: dict[Any, Any] = {"svg.hashsalt": "fedra", "svg.fonttype": "none", "path.simplify_threshold": 0.2}
     for name in LOSSES:
         path = folder / f"{name}.svg"

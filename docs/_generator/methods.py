@@ -1,4 +1,4 @@
-"""docs/methods/ and docs/parts.md: every algorithm taken apart, and the parts by slot."""
+"""docs/methods/ and docs/parts.md: every algorithm as its parts, and the parts by slot."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from fedra.registry import class_fields, fields
 CHOICES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("choices.toml").read_text(encoding="utf-8"))
 PARTS = """# Parts
 
-What goes into the slots of an algorithm. A configuration joins parts by `plus = ["clip"]` or
-`plus = [{ name = "clip", norm = 1.0 }]`, or gives them to a field that wants one (`proximal = "model-contrast"`).
+Parts fill the slots of an algorithm. A configuration adds them with `plus = ["clip"]` or
+`plus = [{ name = "clip", norm = 1.0 }]`, or passes them to a field that takes one (`proximal = "model-contrast"`).
 Python builds the classes: `fedra.algorithms.fedavg().plus(Clip(1.0))`. In the formulas, w are the client's weights, w_g
-the received ones, z the logits, f the features, n_k a client's number of examples and S the round's clients.
+the received ones, z the logits, f the features, n_k a client's number of examples and S the clients of the round.
 
 """
 METHODS = """# Methods
 
-Each is a choice of parts; any two can be joined ([how](../architecture.md#the-law-of-composition)).
+Each method is a choice of parts, and any two can be [combined](../architecture.md#the-law-of-composition).
 `fedra show FILE` prints the parts of any configuration.
 
 """
@@ -57,7 +57,7 @@ def pages() -> dict[str, str]:
 
 
 def overview(root: str) -> str:
-    """The table of methods, with links that begin at `root`."""
+    """The table of methods, with links relative to `root`."""
     rows = [(f"[{name}]({root}{name}.md)", lead(ALGORITHMS[name]), _source(name)) for name in ALGORITHMS]
     return table(("name", "what it does", "paper"), rows)
 
@@ -82,7 +82,7 @@ def _page(name: str) -> str:
     text += f"## Parts\n\n{_slots(algorithm)}{_traffic(algorithm)}\n"
     text += f"## Fields\n\n{fields_table(fields(recipe), recipe, '../')}\n"
     text += f"## Use\n\n{block(_toml(name), 'toml')}\n{block(_python(name), 'python')}\n"
-    text += f"## Where it is FedAvg\n\n{_neutral(name)}\n"
+    text += f"## Relation to FedAvg\n\n{_neutral(name)}\n"
     if name in CHOICES:
         text += "\n## Choices\n\n" + "".join(f"- {choice}\n" for choice in CHOICES[name])
     return text
@@ -106,7 +106,7 @@ def _part(part: Part, role: str = "") -> str:
 
 
 def _traffic(algorithm: Algorithm) -> str:
-    """What is kept and what travels beside the model, seen in one round of a toy federation."""
+    """State and traffic in addition to the model, observed in one round of a toy federation."""
     model = Model(_toy())
     inputs = torch.linspace(-1, 1, 12).view(4, 3)
     clients = SeparateClients([Examples(inputs, torch.tensor([0, 1, 0, 1]))])
@@ -114,17 +114,17 @@ def _traffic(algorithm: Algorithm) -> str:
         Job(algorithm=algorithm, model=model, clients=clients, local=LocalTraining(), classes=2, seed=0), clients
     )
     server = init_server(algorithm, job.initial())
-    received, own = broadcast(algorithm, server), job.remembered(0, server.weights, {})
+    received, own = broadcast(algorithm, server), job.client_state(0, server.weights, {})
     memory, upload = run_client(job, 0, 0, job.common(server.weights), received, own)
-    brought = [name for name in server.weights.params if name not in model.names]
+    added = [name for name in server.weights.params if name not in model.names]
     rows = [
-        ("parameters beside the model's", ", ".join(brought) or "nothing"),
-        ("a client remembers", _entries(memory)),
-        ("the server keeps", _entries(server.memory)),
-        ("sent to clients beside the model", _entries(received)),
-        ("sent back beside the model", _entries(upload.extras)),
+        ("additional trained parameters", ", ".join(added) or "nothing"),
+        ("client state", _entries(memory)),
+        ("server state", _entries(server.memory)),
+        ("sent to clients in addition to the model", _entries(received)),
+        ("sent to the server in addition to the model", _entries(upload.extras)),
     ]
-    return table(("between rounds", ""), rows)
+    return table(("state and traffic", ""), rows)
 
 
 def _toy() -> nn.Module:
@@ -148,7 +148,7 @@ def _python(name: str) -> str:
     plain = {f.name: f.default for f in fields(recipe).values() if not isinstance(f.default, Part | AngularLoss)}
     settings = ", ".join(f"{field}={_literal(default)}" for field, default in plain.items())
     call = f"fedra.algorithms.{recipe.__name__}"
-    return f"import fedra\n\nalgorithm = {call}({settings})\njoined = fedra.algorithms.fedavgm().plus(algorithm)"
+    return f"import fedra\n\nalgorithm = {call}({settings})\ncombined = fedra.algorithms.fedavgm().plus(algorithm)"
 
 
 def _literal(given: Any) -> str:
@@ -158,11 +158,15 @@ def _literal(given: Any) -> str:
 def _neutral(name: str) -> str:
     neutral = ENTRIES[name].neutral
     if neutral is None:
-        return "At no setting of its fields."
+        return "It is not FedAvg at any setting of its fields."
     if not neutral:
-        return "Always: it is FedAvg." if name == "fedavg" else "The global model always is; a test holds it to that."
+        return (
+            "Always: it is FedAvg."
+            if name == "fedavg"
+            else "The global model always equals FedAvg's; a test checks this."
+        )
     settings = " and ".join(f"`{field} = {value(given)}`" for field, given in neutral.items())
-    return f"At {settings}; a test holds it to that."
+    return f"It equals FedAvg at {settings}; a test checks this."
 
 
 def _parts() -> str:
@@ -172,7 +176,9 @@ def _parts() -> str:
         if found:
             text += f"## {slot}\n\n{SLOT_NOTES[slot].capitalize()}.\n\n" + "".join(map(_described, found))
     others = [part for part in _of_kind(Part) if not issubclass(part, tuple(SLOTS.values()))]
-    text += "## Owned by other parts\n\nThey go into a field of another part.\n\n" + "".join(map(_described, others))
+    text += "## Parts of other parts\n\nThese are passed to a field of another part.\n\n" + "".join(
+        map(_described, others)
+    )
     return text.rstrip("\n") + "\n"
 
 
