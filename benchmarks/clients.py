@@ -2,8 +2,8 @@
 
 Every client is a made-up person with four images of 32 x 32 pixels; a cohort of 100 trains by FedFS, where each client
 keeps its own model (100 kB) beside the frozen and the global one. 32 MB of RAM are for what clients remember, so that
-most of it lies on the disk. Both sizes load the images of all 10,000 people; resident memory is reported without
-them. Each size runs in a process of its own; the sizes take turns. Last, a run of the larger size is killed (SIGKILL) between
+most of it lies on the disk. Both sizes load the images of all 10,000 people; resident memory excludes them. Each size
+runs in a process of its own; the sizes take turns. Last, a run of the larger size is killed (SIGKILL) between
 two checkpoints, verified and resumed: it has to end with the bits of a run that was left alone.
 
 The images are painted once, in some minutes, and kept under the data root (FEDRA_DATA).

@@ -7,16 +7,13 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 PACKAGES = ("algorithms", "parts", "losses", "models", "data", "faces", "evaluation", "callbacks")
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples?):$", re.MULTILINE)
-MAX_NAMED = re.compile(r"^    \*{0,2}(\w+)(?: \([^)]*\))?:", re.MULTILINE)
-UNFINISHED = Path(__file__).with_name("unfinished_docstrings.txt")
-"""Names that still lack something, one per line; a name that lacks nothing must leave the list."""
+DESCRIBED = re.compile(r"^    \*{0,2}(\w+)(?: \([^)]*\))?:", re.MULTILINE)
 
 
 def public_names() -> Iterator[tuple[str, Any]]:
@@ -61,7 +58,7 @@ def lacks(item: Any) -> list[str]:
     """What the docstring of a public name does not say."""
     found = sections(item)
     missing = [] if found[""].strip() else ["a summary"]
-    documented = set(MAX_NAMED.findall(found.get("Args", "") + found.get("Attributes", "")))
+    documented = set(DESCRIBED.findall(found.get("Args", "") + found.get("Attributes", "")))
     missing += [f"the argument {name}" for name in sorted(argument_names(item) - documented)]
     if inspect.isfunction(item):
         missing += [f"the parameter {name} that it describes" for name in sorted(documented - written_parameters(item))]
@@ -74,15 +71,7 @@ def lacks(item: Any) -> list[str]:
     return missing
 
 
-def cases() -> list[Any]:
-    listed = set(UNFINISHED.read_text(encoding="utf-8").split())
-    known = dict(public_names())
-    assert not listed - known.keys(), f"not public: {sorted(listed - known.keys())}"
-    unfinished = pytest.mark.xfail(strict=True, reason="listed in unfinished_docstrings.txt")
-    return [pytest.param(item, id=name, marks=unfinished if name in listed else ()) for name, item in known.items()]
-
-
-@pytest.mark.parametrize("item", cases())
+@pytest.mark.parametrize("item", [pytest.param(item, id=name) for name, item in public_names()])
 def test_docstring_is_complete(item: Any) -> None:
     missing = lacks(item)
     assert not missing, f"{item.__module__}.{item.__qualname__} lacks {', '.join(missing)}"
@@ -99,7 +88,3 @@ def test_a_gap_is_noticed() -> None:
         return known + unknown
 
     assert lacks(partial) == ["the argument unknown", "the parameter gone that it describes", "Returns", "Example"]
-
-
-if __name__ == "__main__":  # prints the names that lack something, as the list has them
-    print("\n".join(name for name, item in public_names() if lacks(item)))

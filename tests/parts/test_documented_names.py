@@ -1,4 +1,4 @@
-"""Every public name of algorithms, parts, losses and analysis documents its arguments and has an example that runs."""
+"""The examples of algorithms, parts, losses and analysis run, and every part explains its fields."""
 
 from __future__ import annotations
 
@@ -37,19 +37,13 @@ def undocumented(entry: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("package", "name"), NAMES, ids=lambda value: getattr(value, "__name__", value))
-def test_documented_with_an_example_that_runs(
-    package: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_runs(package: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedra.core.part._KNOWN", known_parts())  # an example may define a part
     monkeypatch.setattr(fedra.algorithms, "ENTRIES", dict(fedra.algorithms.ENTRIES))
     for registry in (value for value in vars(package).values() if isinstance(value, Registry)):
         monkeypatch.setattr(registry, "_functions", dict(registry._functions))
     entry = getattr(package, name)
-    text = inspect.getdoc(entry) or ""
-    assert not undocumented(entry)
-    if inspect.isfunction(entry) and inspect.signature(entry).return_annotation not in (None, "None"):
-        assert "Returns:\n" in text
     home = inspect.getmodule(entry)
     assert home is not None
     (found,) = doctest.DocTestFinder(recurse=False).find(entry, name, globs=dict(vars(home)))

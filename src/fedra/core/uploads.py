@@ -19,7 +19,17 @@ from fedra.core.view import Upload
 class Uploads:
     """The uploads of several clients: tensors have a leading client dimension, numbers become sequences.
 
-    The fields are those of `Upload`. Indexing and iterating return single uploads as views.
+    Indexing and iterating return single uploads as views.
+
+    Args:
+        delta: Changes of the shared parameters.
+        buffers: Running statistics.
+        examples: Numbers of the clients' examples.
+        steps: Numbers of local steps.
+        effective_steps: Equivalent numbers of plain SGD steps.
+        extras: What parts upload in addition, by part name.
+        metrics: Metrics of local training, by name.
+        broken_step: For each client the first local step whose loss was not finite, or None.
 
     Example:
         ```python
