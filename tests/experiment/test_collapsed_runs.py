@@ -228,5 +228,5 @@ def test_a_model_card_says_so(collapsed: tuple[Path, str], tmp_path: Path) -> No
 
 def test_no_threshold_is_chosen(collapsed: tuple[Path, str]) -> None:
     recognizer = FaceRecognizer(collapsed[0])
-    with pytest.raises(DataError, match=rf"no threshold .* have collapsed \(all \d+ {ONE_WAY}\)"):
+    with pytest.raises(DataError, match=rf"must not be collapsed to choose a threshold, .* \(all \d+ {ONE_WAY}\)"):
         calibrate(recognizer, "synthetic-faces:identities=2,images=4,size=32,test_identities=3", 0.1)

@@ -73,7 +73,7 @@ def test_face_commands_ask_for_trust(own_run: Path, photographs: Path, capsys: p
         sys.modules.pop("network_of_a_test", None)
         message = mistake(capsys, "faces", *words)
         assert "names 'network_of_a_test:net'" in message, words
-        assert "pass --trust" in message
+        assert "with --trust" in message
         assert not Path("imported").exists()
         code, _, message = call(capsys, "faces", *words, "--trust")
         assert code == 0, message
