@@ -177,7 +177,7 @@ def test_16_weight_decay_is_taken_at_the_unperturbed_weights() -> None:
     assert torch.allclose(scene.params["head.weight"], wanted, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(("linear", "length"), [(1e-8, 0.0), (1e-3, 2.0)])
+@pytest.mark.parametrize(("slope", "length"), [(1e-8, 0.0), (1e-3, 2.0)])
 def test_18_rounding_noise_does_not_perturb(slope: float, length: float) -> None:
     (rule,) = fed.fedsol(proximal=ToyLinear(slope)).gradient
     assert isinstance(rule, Perturb)

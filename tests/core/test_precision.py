@@ -134,12 +134,12 @@ def test_people_with_their_own_model() -> None:
     single = fedra.simulate(fedavg(), toy.mlp(), data, rounds=1, precision="float32")
     assert next(double.model.parameters()).dtype == torch.float64
     assert next(single.model.parameters()).dtype == torch.float32
-    with pytest.raises(ConfigError, match="precision must be .*, got 'float8'"):
+    with pytest.raises(ConfigError, match=r"precision must be .*, got 'float8'"):
         fedra.simulate(fedavg(), toy.mlp(), data, rounds=1, precision="float8")  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="precision must be .*, got 'half'"):
+    with pytest.raises(ConfigError, match=r"precision must be .*, got 'half'"):
         read({"precision": "half"})
     with pytest.raises(ConfigError, match="precision must be supported by the device 'meta', got 'bfloat16'"):
         build_precision("bfloat16", torch.device("meta"))

@@ -150,7 +150,7 @@ def test_a_wrong_shape_is_refused() -> None:
         ({"extras": {"other": {"c": torch.ones(1)}}}, "sent the unknown extra 'other|c'"),
         ({"extras": {}}, "did not send the extra 'part|c'"),
         (
-            {"broken_step": 2, "figures": {"train_loss/cross-entropy": 1.0, "train_loss/margin-softmax": math.inf}},
+            {"broken_step": 2, "metrics": {"train_loss/cross-entropy": 1.0, "train_loss/margin-softmax": math.inf}},
             "its loss was not finite at local step 2 in margin-softmax",
         ),
         ({"broken_step": 4}, "its loss was not finite at local step 4"),

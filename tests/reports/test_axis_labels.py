@@ -20,7 +20,7 @@ METRICS: list[dict[str, Any]] = [{"round": 1, "accuracy": 0.2, "train_loss": 1.0
 
 
 @pytest.fixture
-def metrics(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     """The saved figures by folder and file name."""
     saved: dict[str, Figure] = {}
     monkeypatch.setattr(

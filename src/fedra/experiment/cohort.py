@@ -144,14 +144,14 @@ def _find_mismatch(kind: str, sent: Params, expected: Shapes) -> str | None:
     return f"did not send the {kind} '{min(missing)}'" if missing else None
 
 
-def _diverged_terms(figures: Mapping[str, Sequence[float]], index: int) -> str:
+def _diverged_terms(metrics: Mapping[str, Sequence[float]], index: int) -> str:
     """Name the objective terms whose mean loss is not finite, if the objective has several."""
     prefix = "train_loss/"
-    terms = [name for name in figures if name.startswith(prefix) and not math.isfinite(figures[name][index])]
+    terms = [name for name in metrics if name.startswith(prefix) and not math.isfinite(metrics[name][index])]
     return f" in {' and '.join(name.removeprefix(prefix) for name in terms)}" if terms else ""
 
 
-def _describe_divergence(figures: Mapping[str, Sequence[float]], index: int, broken_step: int | None) -> str:
+def _describe_divergence(metrics: Mapping[str, Sequence[float]], index: int, broken_step: int | None) -> str:
     if broken_step is None:
         return "its update was not finite"
-    return f"its loss was not finite at local step {broken_step}{_diverged_terms(figures, index)}"
+    return f"its loss was not finite at local step {broken_step}{_diverged_terms(metrics, index)}"

@@ -202,9 +202,9 @@ def _recall(job: Job, start: Start, client: int) -> Tree:
 
 
 def _line(
-    job: Job, round: int, client: int, attempt: int, dropped: str | None, figures: dict[str, Any] | None = None
+    job: Job, round: int, client: int, attempt: int, dropped: str | None, metrics: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    line = {"round": round + 1, "client": client, "examples": job.clients.size(client), **(figures or {})}
+    line = {"round": round + 1, "client": client, "examples": job.clients.size(client), **(metrics or {})}
     if attempt:
         line["attempt"] = attempt + 1
     if dropped is not None:
