@@ -239,6 +239,11 @@ class DiagnosticsSection(Section):
     proximal: bool = Field(
         False, description="proximal loss, cosine between update and proximal gradient, mean drift per layer"
     )
+    class_vectors: bool = Field(
+        False,
+        description="class vectors that clients own: lengths, the server rules' step relative to them, and the nearest "
+        "cosine across clients; draw them with `fedra plot class-vectors`",
+    )
 
 
 class LogSection(Section):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedra.analysis.diagnostics import class_vectors_of
 from fedra.config import schema as sections
 from fedra.config.mode import is_centralized
 from fedra.config.names import build_algorithm, build_schedule, with_defaults
@@ -134,6 +135,8 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
     RUNNERS.settings(config.runner.name, config.runner.settings)
     if is_centralized(config):
         check_centralized(algorithm)
+    elif config.diagnostics.class_vectors:
+        class_vectors_of(algorithm)
     algorithm.check_training(local.at(0), local.epochs)
     if config.public is not None:
         algorithm.data.check_public(algorithm)

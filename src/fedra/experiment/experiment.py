@@ -77,7 +77,8 @@ class Experiment:
         metrics: Metrics of a classifier: names such as "auroc", functions (targets, probabilities) -> number
             on NumPy arrays, `fedra.evaluation.Metric`s, or a mapping from names to functions.
         faults: Table with the fields of the section [faults], such as {"dropout": 0.2}.
-        diagnostics: Names of additional measurements per round: "classes", "preservation", "divergence", "proximal".
+        diagnostics: Names of additional measurements per round: "classes", "preservation", "divergence", "proximal",
+            "class_vectors".
         public: Public examples in the same form as a client, for algorithms that train on them.
         checkpoint: Minimum number of seconds between two checkpoints of a run with a folder.
 
