@@ -136,6 +136,11 @@ class LocalSection(Section):
     batch: int | None = Field(50, ge=1, description="batch size; 0 or 'all' for all examples of the client")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimizer")
     lr: float = Field(0.01, gt=0, description="learning rate, before lr_decay and schedule")
+    lr_of: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {},
+        description="learning rates of parameters by prefix of their names, in place of lr, such as { 'head.' = 0.5 }; "
+        "lr_decay and schedule apply to them too, and the longest matching prefix counts",
+    )
     lr_decay: float = Field(1.0, gt=0, le=1, description="factor applied to the learning rate after every round")
     schedule: str | dict[str, Any] = Field(
         "constant",
