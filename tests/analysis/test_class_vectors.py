@@ -212,9 +212,9 @@ def test_the_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         "length of class vectors", "nearest cosine across clients", "server step / length", "server turn (degrees)",
     }  # fmt: skip
     assert {axes.get_xlabel() for axes in panels.values()} == {"round"}
-    legend = panels["length of class vectors"].get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["fedpe (no server step)", "fedgc"]
+    (legend,) = saved[0].legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["fedpe (no server step)", "fedgc", "largest of all classes"]
     fedgc = tiny.metrics(tmp_path / "fedgc")
     (mean, largest) = panels["server step / length"].lines
     assert list(mean.get_ydata()) == [line["server_step_mean"] for line in fedgc]

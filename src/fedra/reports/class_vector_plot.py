@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from rich.markup import escape
 from rich.table import Table
@@ -29,6 +30,7 @@ COLUMNS = (
     "nearest_cosine_max",
 )
 """Keys of metrics.jsonl that the diagnostic adds."""
+DASHED = (0, (4, 2))
 
 
 def read_class_vectors(runs: Sequence[Path | str]) -> dict[str, Metrics]:
@@ -74,7 +76,7 @@ def draw_class_vectors(runs: Mapping[str, Metrics], path: Path) -> None:
         lengths.fill_between(rounds, low, high, color=color, alpha=0.12, linewidth=0)
         for axes, key in ((cosines, "nearest_cosine"), (steps, "server_step"), (turns, "server_turn")):
             _plot(axes, lines, f"{key}_mean", color, positive=axes is not cosines)
-            _plot(axes, lines, f"{key}_max", color, positive=axes is not cosines, linestyle=(0, (4, 2)))
+            _plot(axes, lines, f"{key}_max", color, positive=axes is not cosines, linestyle=DASHED)
     lengths.set(ylabel="length of class vectors")
     cosines.set(ylabel="nearest cosine across clients")
     steps.set(ylabel="server step / length")
@@ -87,7 +89,9 @@ def draw_class_vectors(runs: Mapping[str, Metrics], path: Path) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    lengths.legend(frameon=False, fontsize=8)
+    largest = Line2D([], [], color="#555555", linewidth=1.6, linestyle=DASHED, label="largest of all classes")
+    handles = [*lengths.get_legend_handles_labels()[0], largest]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False, fontsize=8)
     save_figure(figure, path)
 
 
