@@ -34,6 +34,21 @@ class Setting:
     decay: float
     momentum: float
     weight_decay: float
+    lr_of: dict[str, float] = field(default_factory=dict)
+
+    def rates(self, net: nn.Module, lr: float, prefix: str = "") -> list[float]:
+        """One learning rate per parameter: `lr`, times what the longest prefix in lr_of asks for."""
+        found = []
+        for name, _ in net.named_parameters(prefix.rstrip(".")):
+            matching = sorted((p for p in self.lr_of if name.startswith(p)), key=len)
+            found.append(lr * self.lr_of[matching[-1]] / self.lr if matching else lr)
+        return found
+
+    def sgd(self, net: nn.Module, lr: float, prefix: str = "") -> torch.optim.SGD:
+        """Torch's optimizer with a group for every parameter."""
+        pairs = zip(net.parameters(), self.rates(net, lr, prefix), strict=True)
+        groups = [{"params": [parameter], "lr": rate} for parameter, rate in pairs]
+        return torch.optim.SGD(groups, lr, self.momentum, weight_decay=self.weight_decay)
 
     def steps(self, client: int) -> int:
         return self.epochs * math.ceil(len(self.data[client][1]) / self.batch)
@@ -60,6 +75,7 @@ class Scene:
     lr: float
     counts: Tensor
     number: int = 0
+    rates: list[float] = field(default_factory=list)
 
     def moved(self) -> Values:
         return [(p - q).detach() for p, q in zip(self.net.parameters(), self.sent.parameters(), strict=True)]
@@ -153,8 +169,9 @@ def visit(method: Method, server: nn.Module, number: int, client: int, setting: 
     inputs, targets = setting.data[client]
     lr = setting.lr * setting.decay**number
     counts = torch.tensor([int((targets == c).sum()) for c in range(server.head.out_features)])  # type: ignore
-    scene = Scene(client, deepcopy(server), deepcopy(server).eval(), lr, counts, number)
-    optimizer = torch.optim.SGD(scene.net.parameters(), lr, setting.momentum, weight_decay=setting.weight_decay)
+    rates = setting.rates(server, lr)
+    scene = Scene(client, deepcopy(server), deepcopy(server).eval(), lr, counts, number, rates)
+    optimizer = setting.sgd(scene.net, lr)
     for order in torch.from_numpy(shuffles(setting.seed, number, [client], [len(targets)], setting.epochs)):
         for rows in torch.split(order, setting.batch):
             found: Sequence[Tensor | None] = method.step(scene, inputs[rows], targets[rows])

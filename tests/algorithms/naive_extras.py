@@ -116,7 +116,8 @@ class Variates(Extra):
         r = self.ratio(scene.client, setting)
         steps = setting.long_steps(scene.client) if self.momentum_aware else setting.steps(scene.client)
         old, self.change = self.own[scene.client], self.change or zeros(scene.net)
-        new = [o - c / r - d / (steps * scene.lr) for o, c, d in zip(old, self.c, scene.moved(), strict=True)]
+        pairs = zip(old, self.c, scene.moved(), scene.rates, strict=True)
+        new = [o - c / r - d / (steps * lr) for o, c, d, lr in pairs]
         self.change = [t + r * (n - o) for t, n, o in zip(self.change, new, old, strict=True)]
         self.own[scene.client] = new
 
@@ -138,7 +139,8 @@ class NovaControl(Extra):
         return inner([d - o for d, o in zip(self.mean, own, strict=True)], scene.net.parameters())
 
     def after_client(self, scene: Scene, setting: Setting) -> None:
-        self.own[scene.client] = [-d / (scene.lr * setting.long_steps(scene.client)) for d in scene.moved()]
+        steps, pairs = setting.long_steps(scene.client), zip(scene.moved(), scene.rates, strict=True)
+        self.own[scene.client] = [-d / (lr * steps) for d, lr in pairs]
 
     def after_round(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
         if not self.refresh:

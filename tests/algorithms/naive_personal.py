@@ -29,7 +29,7 @@ class Personal:
         return True
 
     def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
-        self.optimizer = sgd(net.parameters(), lr, setting)
+        self.optimizer = setting.sgd(net, lr)
 
     def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
         descend(self.optimizer, F.cross_entropy(logits(net, x), y))
@@ -39,10 +39,6 @@ class Personal:
 
     def own(self, client: int, server: nn.Module) -> nn.Module:
         return server
-
-
-def sgd(parameters: Any, lr: float, setting: Setting) -> torch.optim.SGD:
-    return torch.optim.SGD(list(parameters), lr, setting.momentum, weight_decay=setting.weight_decay)
 
 
 def descend(optimizer: torch.optim.SGD, loss: Tensor) -> None:
@@ -118,7 +114,7 @@ class Rep(Private):
 
     def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
         super().begin(client, net, lr, setting)
-        self.turns = [sgd(net.head.parameters(), lr, setting), sgd(net.body.parameters(), lr, setting)]  # type: ignore
+        self.turns = [setting.sgd(net.head, lr, "head."), setting.sgd(net.body, lr, "body.")]  # type: ignore
 
     def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
         descend(self.turns[min(epoch, 1)], F.cross_entropy(logits(net, x), y))
@@ -134,7 +130,7 @@ class Ditto(Personal):
         super().begin(client, net, lr, setting)
         self.sent = deepcopy(net)
         self.twin = self.kept.setdefault(client, deepcopy(net))
-        self.twins = sgd(self.twin.parameters(), lr, setting)
+        self.twins = setting.sgd(self.twin, lr)
 
     def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
         super().step(client, net, x, y, epoch)
@@ -157,7 +153,7 @@ class Apfl(Personal):
     def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
         super().begin(client, net, lr, setting)
         self.twin, self.share = self.kept.get(client, (deepcopy(net), self.alpha))
-        self.twins, self.lr = sgd(self.twin.parameters(), lr, setting), lr
+        self.twins, self.lr = setting.sgd(self.twin, lr), lr
 
     def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
         mixture = self.mixture(self.twin, net, self.share)
@@ -198,26 +194,32 @@ class Meta(Personal):
 
     def begin(self, client: int, net: nn.Module, lr: float, setting: Setting) -> None:
         super().begin(client, net, lr, setting)
-        self.lr = self.inner_lr or lr
+        self.rates = setting.rates(net, lr) if self.inner_lr is None else [self.inner_lr] * len(list(net.parameters()))
 
     def step(self, client: int, net: nn.Module, x: Tensor, y: Tensor, epoch: int) -> None:
         one = range(0, len(y), 2)
         other = range(1, len(y), 2) if len(y) > 1 else one
         a, b = (x[list(one)], y[list(one)]), (x[list(other)], y[list(other)])
-        ahead = self.moved(net, self.slopes(net, *a), -self.lr)
+        ahead = self.moved(net, self.times_rates(self.slopes(net, *a)), -1)
         found = self.slopes(ahead, *b)
         if self.delta is not None:
-            up, down = (self.slopes(self.moved(net, found, sign * self.delta), *a) for sign in (1, -1))
-            found = [g - self.lr * (u - d) / (2 * self.delta) for g, u, d in zip(found, up, down, strict=True)]
+            along, far = self.times_rates(found), self.delta / self.rates[0]
+            up, down = (self.slopes(self.moved(net, along, sign * far), *a) for sign in (1, -1))
+            found = [g - (u - d) / (2 * far) for g, u, d in zip(found, up, down, strict=True)]
         elif self.hessian:
             parameters = list(net.parameters())
             g = torch.autograd.grad(F.cross_entropy(logits(net, a[0]), a[1]), parameters, create_graph=True)
-            along = torch.stack([(u * v.detach()).sum() for u, v in zip(g, found, strict=True)]).sum()
-            products = torch.autograd.grad(along, parameters)
-            found = [u - self.lr * h for u, h in zip(found, products, strict=True)]
+            along = self.times_rates([v.detach() for v in found])
+            products = torch.autograd.grad(
+                torch.stack([(u * v).sum() for u, v in zip(g, along, strict=True)]).sum(), parameters
+            )
+            found = [u - h for u, h in zip(found, products, strict=True)]
         for p, g in zip(net.parameters(), found, strict=True):
             p.grad = g
         self.optimizer.step()
+
+    def times_rates(self, values: list[Tensor]) -> list[Tensor]:
+        return [rate * value for rate, value in zip(self.rates, values, strict=True)]
 
     @staticmethod
     def slopes(net: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:

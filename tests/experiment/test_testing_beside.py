@@ -85,6 +85,8 @@ class Watching:
         self.uploads += 1
         return {}
 
+    def server_step(self, combined: object, server: object) -> None: ...
+
     def round(self, server: object, counts: object) -> dict[str, Any]:
         return {"seen": self.uploads}
 

@@ -84,13 +84,13 @@ def fedgc(
 
 
 def fedcos(
-    *, margin: ScaledLoss | None = None, strength: Strength = 1.0, lr: Positive = 0.1, normalized: bool = True
+    *, margin: ScaledLoss | None = None, strength: Strength = 20.0, lr: Positive = 0.1, normalized: bool = True
 ) -> Algorithm:
     """Class vectors owned by clients, separated by the mean cosine between those of different clients.
 
     Args:
         margin: The clients' margin loss; None (the default) is cross-entropy.
-        strength: Weight of the server's penalty.
+        strength: Weight of the server's penalty. At 1 the result equals FedPE's to four digits.
         lr: Learning rate of the server's step.
         normalized: Normalize the class vectors in the penalty, which is unbounded below otherwise.
 

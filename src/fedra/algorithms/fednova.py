@@ -62,12 +62,13 @@ class NovaDirection(ControlTerm):
     def finish_client(self, local: Local) -> tuple[Tree, Tree]:
         optimizer = local.client.optimizer
         scale = -1 / (optimizer.lr * optimizer.effective_steps(local.steps))
-        own = tree.add(tree.zeros_like(local.weights.params), local.drift, scale)
-        return {"own": own}, {"scale": next(iter(own.values())).new_tensor([scale])}
+        own = tree.add(tree.zeros_like(local.weights.params), optimizer.apply_factors(local.drift, -1), scale)
+        sent = next(iter(own.values())).new_tensor([scale])
+        return {"own": own}, {"scale": sent, **self.upload_factors(local.client)}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
         weight = upload.examples * upload.extras[self.name]["scale"].item()
-        direction = tree.accumulate(total.get("direction", {}), upload.delta, weight)
+        direction = tree.accumulate(total.get("direction", {}), self.divided_update(upload), weight)
         return {"direction": direction, "examples": total.get("examples", 0) + upload.examples}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
+from fedra.core.optimizer import Sgd
 from fedra.core.part import GradientFunction, GradientRule
 from fedra.core.step_views import halves, restrict_batch
 from fedra.core.tree import Params
@@ -30,7 +31,8 @@ class MetaStep(GradientRule):
     Args:
         order: How to treat the exact gradient's factor I - a H_A(w): "first" drops it; "hessian-free" computes the
             product with the Hessian from two more gradients on A.
-        inner_lr: Learning rate a of the step; None (the default) is the local optimizer's current one.
+        inner_lr: Learning rate a of the step, for all parameters; None (the default) uses the local optimizer's current
+            ones.
         delta: Step size of the difference quotient of "hessian-free".
     """
 
@@ -43,17 +45,18 @@ class MetaStep(GradientRule):
 
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         first, second = halves(view.batch)
-        rate = view.client.optimizer.lr if self.inner_lr is None else self.inner_lr
+        optimizer = view.client.optimizer if self.inner_lr is None else Sgd(self.inner_lr)
         with restrict_batch(view, first):
-            stepped = tree.add(params, inner(params), -rate)
+            stepped = tree.add(params, optimizer.apply_factors(inner(params)), -optimizer.lr)
         with restrict_batch(view, second):
             gradient = inner(stepped)
         if self.order == "first":
             return gradient
         with restrict_batch(view, first):
-            forward = inner(tree.add(params, gradient, self.delta))
-            backward = inner(tree.add(params, gradient, -self.delta))
-        return tree.add(gradient, tree.subtract(forward, backward), -rate / (2 * self.delta))
+            along = optimizer.apply_factors(gradient)
+            forward = inner(tree.add(params, along, self.delta))
+            backward = inner(tree.add(params, along, -self.delta))
+        return tree.add(gradient, tree.subtract(forward, backward), -optimizer.lr / (2 * self.delta))
 
 
 def per_fedavg(

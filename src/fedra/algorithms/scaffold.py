@@ -43,12 +43,14 @@ class ControlVariates(ControlTerm):
         steps = local.client.optimizer.effective_steps(local.steps) if self.momentum_aware else local.steps
         scale = -1 / (steps * local.client.optimizer.lr)
         mean, own = local.client.received[self.name]["mean"], local.client.memory[self.name]["own"]
-        own = tree.add(tree.add(own, mean, -1 / self.ratio(local.client)), local.drift, scale)
+        drift = local.client.optimizer.apply_factors(local.drift, -1)
+        own = tree.add(tree.add(own, mean, -1 / self.ratio(local.client)), drift, scale)
         rate = next(iter(own.values())).new_tensor([scale * self.ratio(local.client)])
-        return {"own": own}, {"rate": rate}
+        return {"own": own}, {"rate": rate, **self.upload_factors(local.client)}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
-        drift = tree.accumulate(total.get("drift", {}), upload.delta, upload.extras[self.name]["rate"].item())
+        rate = upload.extras[self.name]["rate"].item()
+        drift = tree.accumulate(total.get("drift", {}), self.divided_update(upload), rate)
         return {"drift": drift, "clients": total.get("clients", 0) + 1}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:

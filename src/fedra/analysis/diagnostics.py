@@ -1,4 +1,4 @@
-"""Per-round measurements from the papers of FedSoL and FedNTD, each switched on under [diagnostics]."""
+"""Per-round measurements of global and local models, each switched on under [diagnostics]."""
 
 from __future__ import annotations
 
@@ -9,34 +9,52 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedra.algorithms.fedsol import Distillation, DriftRadius
 from fedra.core import tree
+from fedra.core.algorithm import Algorithm
 from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job
 from fedra.core.model import Weights
+from fedra.core.ownership import Owners
 from fedra.core.part import GradientFunction, GradientRule, Term
 from fedra.core.random import preserve_rng
 from fedra.core.tree import Params
 from fedra.core.view import Server, Upload, View
 from fedra.errors import ConfigError
 from fedra.parts.gradient import AlsoDescend, Perturb
+from fedra.parts.spread import SpreadOut, blocks
 
 NOISE = 1e-6
 """A proximal gradient below this norm is rounding noise without a meaningful direction."""
+TINY = 1e-12
+"""Smallest length that a step is divided by."""
+
+
+class Measurement:
+    """Base class of an observer that measures nothing; a subclass overrides what it needs."""
+
+    def begin(self) -> None:
+        """Start an attempt at a round."""
+
+    def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
+        """Measure an accepted upload."""
+        return {}
+
+    def server_step(self, combined: Server, server: Server) -> None:
+        """Measure what the server rules change."""
+
+    def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
+        """Measure the server after the round."""
+        return {}
 
 
 @dataclass
-class ClassAccuracy:
+class ClassAccuracy(Measurement):
     """The server's accuracy by class, and forgetting: mean_c max_{t<T} (A_c^t - A_c^T), at least zero."""
 
     best: Tensor | None = None
-
-    def begin(self) -> None:
-        return None
-
-    def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
-        return {}
 
     def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
         if counts is None:
@@ -49,7 +67,7 @@ class ClassAccuracy:
 
 
 @dataclass
-class Preservation:
+class Preservation(Measurement):
     """Accuracy of locally trained models on the global test set.
 
     In-local accuracy weights each class by the client's share q_c of it, out-local accuracy by (1 - q_c) / (C - 1).
@@ -96,7 +114,7 @@ class Preservation:
 
 
 @dataclass
-class Divergence:
+class Divergence(Measurement):
     """Distances of the local weights from the global weights that they started at, and from each other."""
 
     _deltas: list[Params] = field(default_factory=list)
@@ -115,6 +133,75 @@ class Divergence:
             "global_local_distance": sum(float(tree.norm(delta)) for delta in deltas) / len(deltas),
             "local_local_distance": sum(pairs) / len(pairs) if pairs else 0.0,
         }
+
+
+@dataclass
+class ClassVectors(Measurement):
+    """Class vectors that clients own: their lengths, what the server rules change, and the nearest of other clients.
+
+    For a class vector w before the server rules and w' after them, `server_step` is ||w' - w|| / ||w|| and
+    `server_turn` the angle between w and w' in degrees, which a step that only changes lengths does not have.
+    `nearest_cosine` is a class's largest cosine with a class that has no owner in common, after the round. Minimum,
+    mean and maximum are over all classes.
+    """
+
+    owners: Owners
+    rows: str = "head.weight"
+    _step: dict[str, float] = field(default_factory=dict)
+
+    def server_step(self, combined: Server, server: Server) -> None:
+        before = combined.weights.params[self.rows].double()
+        after = server.weights.params[self.rows].double()
+        change = torch.linalg.vector_norm(after - before, dim=1)
+        relative = change / torch.linalg.vector_norm(before, dim=1).clamp(min=TINY)
+        first, second = F.normalize(before, dim=1), F.normalize(after, dim=1)
+        # Unlike acos, this is accurate for small angles.
+        halves = torch.atan2((first - second).norm(dim=1), (first + second).norm(dim=1))
+        turn = torch.rad2deg(2 * halves)
+        self._step = {
+            "server_step_mean": float(relative.mean()),
+            "server_step_max": float(relative.max()),
+            "server_turn_mean": float(turn.mean()),
+            "server_turn_max": float(turn.max()),
+        }
+
+    def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
+        rows = server.weights.params[self.rows]
+        lengths = torch.linalg.vector_norm(rows.double(), dim=1)
+        nearest = nearest_cosines(rows, self.owners)
+        return {
+            "vector_length_mean": float(lengths.mean()),
+            "vector_length_min": float(lengths.min()),
+            "vector_length_max": float(lengths.max()),
+            **self._step,
+            "nearest_cosine_mean": float(nearest.mean()) if len(nearest) else None,
+            "nearest_cosine_max": float(nearest.max()) if len(nearest) else None,
+        }
+
+
+@torch.no_grad()
+def nearest_cosines(rows: Tensor, owners: Owners) -> Tensor:
+    """Return each row's largest cosine with a row that has no owner in common, without rows for which there is none."""
+    unit = F.normalize(rows, dim=1)
+    found = []
+    for block in blocks(unit, owners, torch.Generator(), None):
+        cosines = (unit[block.anchors] @ unit.T).masked_fill_(block.related, -torch.inf)
+        found.append(cosines.amax(dim=1))
+    nearest = torch.cat(found).double()
+    return nearest[nearest.isfinite()]
+
+
+def class_vectors_of(algorithm: Algorithm) -> str:
+    """Return the name of the parameter whose rows are class vectors that clients own and the server changes."""
+    named = [rule.rows for rule in algorithm.server if isinstance(rule, SpreadOut)]
+    rows = named[0] if named else "head.weight"
+    if not algorithm.sharing.is_returned(rows):
+        raise ConfigError(
+            f"the class vectors '{rows}' must be owned by clients and held by the server for "
+            "diagnostics.class_vectors, got a sharing that averages them or leaves them with the clients: switch it "
+            "off, or use an algorithm such as fedpe, fedgc or fedaws"
+        )
+    return rows
 
 
 @dataclass(frozen=True)
@@ -165,8 +252,14 @@ def add_proximal_diagnostics(job: Job) -> Job:
 
 
 def observers(
-    classes: bool, preservation: bool, divergence: bool, job: Job, past: Sequence[Mapping[str, Any]] = ()
-) -> tuple[ClassAccuracy | Preservation | Divergence, ...]:
+    classes: bool,
+    preservation: bool,
+    divergence: bool,
+    job: Job,
+    past: Sequence[Mapping[str, Any]] = (),
+    *,
+    class_vectors: bool = False,
+) -> tuple[Measurement, ...]:
     """Return the observers that are switched on; `past` are the rounds of a resumed run."""
     if preservation and job.evaluated_examples is None:
         raise ConfigError("data must have a test set for diagnostics.preservation, got none: switch it off, or add one")
@@ -182,8 +275,12 @@ def observers(
         if line.get("class_accuracy"):
             now = torch.tensor([torch.nan if v is None else v for v in line["class_accuracy"]], dtype=torch.float64)
             best = now if best is None else torch.fmax(best, now)
-    chosen: list[ClassAccuracy | Preservation | Divergence] = []
+    chosen: list[Measurement] = []
     chosen += [ClassAccuracy(best)] if classes else []
     chosen += [Preservation(job)] if preservation else []
     chosen += [Divergence()] if divergence else []
+    if class_vectors:
+        rows = class_vectors_of(job.algorithm)
+        assert job.owners is not None, "owned rows have owners"
+        chosen.append(ClassVectors(job.owners, rows))
     return tuple(chosen)

@@ -1,4 +1,4 @@
-"""Commands for embeddings and plots: embed, plot margins, plot tsne and plot angles."""
+"""Commands for embeddings and plots: embed, plot margins, tsne, angles and class-vectors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedra.cli.app import INSPECT, CommandGroup, Trust, app, examples, print_line
+from fedra.cli.app import INSPECT, CommandGroup, Trust, app, examples, print_line, wide_console
 
 plot = CommandGroup(
-    help="Plot the margins of losses and the embeddings of models.",
+    help="Plot the margins of losses, the embeddings of models and the class vectors of runs.",
     epilog=examples("fedra plot margins arcface cosface", "fedra plot tsne runs/fedavg runs/fedarc"),
 )
 app.add_typer(plot, name="plot", rich_help_panel=INSPECT)
@@ -134,7 +134,6 @@ def angles(
     from rich.console import Console
 
     from fedra.analysis import angles as measure
-    from fedra.cli.app import wide_console
     from fedra.console import steps
     from fedra.experiment.embed_run import gather_embeddings
     from fedra.reports.embedding_plots import angles_table, draw_angles
@@ -150,3 +149,23 @@ def angles(
     else:
         wide_console().print(angles_table(measured))
     print_line(progress if as_json else Console(), f"plot saved to {out}")
+
+
+@plot.command(
+    "class-vectors", epilog=examples("fedra plot class-vectors runs/fedpe runs/fedgc --out class-vectors.svg")
+)
+def class_vectors(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs with diagnostics.class_vectors=true.", metavar="RUN...")
+    ],
+    out: Annotated[Path, typer.Option(help=PLOT_HELP, metavar="FILE")] = Path("class-vectors.svg"),
+) -> None:
+    """Plot class vectors over the rounds: lengths, the server's steps, the nearest cosine across clients."""
+    from rich.console import Console
+
+    from fedra.reports.class_vector_plot import class_vectors_table, draw_class_vectors, read_class_vectors
+
+    found = read_class_vectors(runs)
+    draw_class_vectors(found, out)
+    wide_console().print(class_vectors_table(found))
+    print_line(Console(), f"plot saved to {out}")

@@ -136,6 +136,11 @@ class LocalSection(Section):
     batch: int | None = Field(50, ge=1, description="batch size; 0 or 'all' for all examples of the client")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimizer")
     lr: float = Field(0.01, gt=0, description="learning rate, before lr_decay and schedule")
+    lr_of: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {},
+        description="learning rates of parameters by prefix of their names, in place of lr, such as { 'head.' = 0.5 }; "
+        "lr_decay and schedule apply to them too, and the longest matching prefix counts",
+    )
     lr_decay: float = Field(1.0, gt=0, le=1, description="factor applied to the learning rate after every round")
     schedule: str | dict[str, Any] = Field(
         "constant",
@@ -238,6 +243,11 @@ class DiagnosticsSection(Section):
     divergence: bool = Field(False, description="distances between global and local weights")
     proximal: bool = Field(
         False, description="proximal loss, cosine between update and proximal gradient, mean drift per layer"
+    )
+    class_vectors: bool = Field(
+        False,
+        description="class vectors that clients own: lengths, the server rules' step relative to them, and the nearest "
+        "cosine across clients; draw them with `fedra plot class-vectors`",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,6 +17,7 @@ class Optimizer:
 
     Args:
         lr: Learning rate.
+        factors: Prefixes of parameter names with factors on their learning rate; the longest matching prefix counts.
 
     Example:
         ```python
@@ -25,6 +26,44 @@ class Optimizer:
     """
 
     lr: float
+    factors: tuple[tuple[str, float], ...] = field(default=(), kw_only=True)
+
+    def factor_of(self, name: str) -> float:
+        """The factor on the learning rate of a parameter.
+
+        Args:
+            name: Name of the parameter.
+
+        Returns:
+            The factor of the longest matching prefix; 1.0 without one.
+        """
+        matching = [pair for pair in self.factors if name.startswith(pair[0])]
+        return max(matching, key=lambda pair: len(pair[0]))[1] if matching else 1.0
+
+    def lr_of(self, name: str) -> float:
+        """The learning rate of a parameter.
+
+        Args:
+            name: Name of the parameter.
+
+        Returns:
+            The learning rate times the factor of the parameter.
+        """
+        return self.lr * self.factor_of(name) if self.factors else self.lr
+
+    def apply_factors(self, values: Params, power: int = 1) -> Params:
+        """Scale every entry by the factor of its parameter.
+
+        Args:
+            values: Tensors by parameter name.
+            power: 1 to multiply, -1 to divide.
+
+        Returns:
+            The scaled tensors; `values` itself if all parameters have the same learning rate.
+        """
+        if not self.factors:
+            return values
+        return {name: value * self.factor_of(name) ** power for name, value in values.items()}
 
     def init(self, params: Params) -> Tree:
         """The state before the first step; each client starts every round with a new one.
@@ -81,16 +120,16 @@ class Sgd(Optimizer):
     @torch.no_grad()
     def step(self, params: Params, gradient: Params, state: Tree) -> Tree:
         for name, grad in gradient.items():
-            weight = params[name]
+            weight, lr = params[name], self.lr_of(name)
             if self.momentum:
                 velocity = state[name].mul_(self.momentum).add_(grad)
                 if self.weight_decay:
                     velocity.add_(weight, alpha=self.weight_decay)
-                weight.add_(velocity, alpha=-self.lr)
+                weight.add_(velocity, alpha=-lr)
             else:
                 if self.weight_decay:
-                    weight.mul_(1 - self.lr * self.weight_decay)
-                weight.add_(grad, alpha=-self.lr)
+                    weight.mul_(1 - lr * self.weight_decay)
+                weight.add_(grad, alpha=-lr)
         return state
 
     def effective_steps(self, steps: int) -> float:
@@ -126,5 +165,5 @@ class Adam(Optimizer):
             mean = state["mean"][name].mul_(self.beta1).add_(grad, alpha=1 - self.beta1)
             square = state["square"][name].mul_(self.beta2).add_(grad * grad, alpha=1 - self.beta2)
             scale = (square / (1 - self.beta2**steps)).sqrt_().add_(self.epsilon)
-            weight.sub_(self.lr / (1 - self.beta1**steps) * mean / scale)
+            weight.sub_(self.lr_of(name) / (1 - self.beta1**steps) * mean / scale)
         return {**state, "steps": steps}

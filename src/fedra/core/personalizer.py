@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from fedra.core.model import Model, Weights
 from fedra.core.part import Part
-from fedra.core.rates import constant
 from fedra.core.tree import Tree
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ class Personalizer(Part, abstract=True):
         return algorithm
 
     def training(self, local: LocalTraining, rounds: int) -> LocalTraining:
-        """Personal training: as in the rounds, with a constant learning rate.
+        """Personal training: as in the rounds, with constant learning rates.
 
         Args:
             local: Local training in the rounds.
@@ -73,8 +71,7 @@ class Personalizer(Part, abstract=True):
         Returns:
             The settings of personal training.
         """
-        lr = local.lr if self.initial_rate else local.at(rounds).lr
-        return replace(local, lr=lr, lr_decay=1.0, schedule=constant)
+        return local.with_lr(local.lr if self.initial_rate else local.at(rounds).lr)
 
     def own(self, weights: Weights, memory: Tree) -> Weights:
         """The personal model.

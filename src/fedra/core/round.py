@@ -7,7 +7,7 @@ server:  combine the uploads, then let every part finish the round
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -124,16 +124,24 @@ class Fold:
         self.uploads += len(uploads)
 
     @torch.no_grad()
-    def finish(self, server: Server, population: Population) -> Server:
-        """The server after the round; there must be at least one upload."""
+    def finish(
+        self, server: Server, population: Population, observe: Callable[[Server, Server], None] | None = None
+    ) -> Server:
+        """The server after the round; there must be at least one upload.
+
+        `observe` is called with the server before and after the server rules.
+        """
         change = self._algorithm.combine.finish(self._combined)
         params = tree.add(server.weights.params, change.params)
         weights = Weights(params, {**server.weights.buffers, **change.buffers})
-        result = Server(weights=weights, memory=server.memory)
+        combined = Server(weights=weights, memory=server.memory)
         for name, part in self._collecting.items():
-            result = part.finish_round(server, result, self._totals[name], population)
+            combined = part.finish_round(server, combined, self._totals[name], population)
+        result = combined
         for rule in self._algorithm.server:
             result = rule.update(server, result, population)
+        if observe is not None:
+            observe(combined, result)
         return result
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedra.analysis.diagnostics import class_vectors_of
 from fedra.config import schema as sections
 from fedra.config.mode import is_centralized
 from fedra.config.names import build_algorithm, build_schedule, with_defaults
@@ -31,7 +32,7 @@ from fedra.data.clients import LocalLabels, PooledClients, SeparateClients
 from fedra.data.image_sizes import UNALIGNED
 from fedra.data.partition import split
 from fedra.data.validation import hold_out
-from fedra.errors import ConfigError
+from fedra.errors import ConfigError, nearest
 from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
 from fedra.evaluation.personal_models import check_clients_testable, personal_job
 from fedra.experiment.cohort import CohortRule
@@ -134,6 +135,8 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
     RUNNERS.settings(config.runner.name, config.runner.settings)
     if is_centralized(config):
         check_centralized(algorithm)
+    elif config.diagnostics.class_vectors:
+        class_vectors_of(algorithm)
     algorithm.check_training(local.at(0), local.epochs)
     if config.public is not None:
         algorithm.data.check_public(algorithm)
@@ -165,6 +168,8 @@ def assemble(config: Config, given: Ingredients) -> Built:
         keep_scores=needs_scores(measures.single),
     )
     job = pool_clients(job, clients) if is_centralized(config) else add_class_owners(job, clients)
+    if job.local.lr_of:
+        _check_rates(job)
     if algorithm.personalize is not None:
         check_personal_models(job, algorithm.personalize, config.rounds, protocol)
     return Built(
@@ -266,6 +271,24 @@ def local_training(section: sections.LocalSection, rounds: int) -> LocalTraining
     local = LocalTraining(**{**section.model_dump(), "schedule": build_schedule(section.schedule)}, rounds=rounds)
     local.at(0)  # raises on a warm-up longer than the run, before any data are read
     return local
+
+
+def _check_rates(job: Job) -> None:
+    """Check that every prefix in local.lr_of matches a parameter that is trained."""
+    names = tuple(job.initial().params)
+    trained = job.algorithm.sharing.trained(names)
+    for prefix in job.local.lr_of:
+        if not any(name.startswith(prefix) for name in names):
+            layers = {name.rpartition(".")[0] + "." for name in names} | {"body.", "head."}
+            raise ConfigError(
+                f"prefixes in local.lr_of must match a parameter of the model, got '{prefix}': "
+                f"{nearest(prefix, layers)}"
+            )
+        # A personalizer may train what the rounds freeze, such as FedBABU's head.
+        if job.algorithm.personalize is None and not any(name.startswith(prefix) for name in trained):
+            raise ConfigError(
+                f"parameters in local.lr_of must be trained, got '{prefix}', which the algorithm freezes: remove it"
+            )
 
 
 def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) -> None:

@@ -151,7 +151,14 @@ def _plan(config: Config, built: Built, job: Job, past: list[dict[str, Any]]) ->
         cohort=CohortRule(config.cohort.fraction, config.cohort.sampling),
         faults=FaultRule(**config.faults.model_dump()),
         evaluate_every=config.evaluation.every,
-        observers=observers(wanted.classes, wanted.preservation, wanted.divergence, job, past),
+        observers=observers(
+            wanted.classes,
+            wanted.preservation,
+            wanted.divergence,
+            job,
+            past,
+            class_vectors=wanted.class_vectors,
+        ),
         traffic=not is_centralized(config),
         evaluator=built.evaluator,
     )

@@ -57,6 +57,7 @@ class Experiment:
         batch: Batch size; None uses all examples of a client.
         lr: Learning rate of the local optimizer.
         momentum: Momentum of SGD.
+        lr_of: Learning rates of parameters by prefix of their names, in place of `lr`, such as {"head.": 0.5}.
         weight_decay: Weight decay, added to the gradient at the unperturbed weights.
         lr_decay: Factor applied to the learning rate after every round.
         schedule: Name of the learning-rate schedule, or a table with its name and fields.
@@ -77,7 +78,8 @@ class Experiment:
         metrics: Metrics of a classifier: names such as "auroc", functions (targets, probabilities) -> number
             on NumPy arrays, `fedra.evaluation.Metric`s, or a mapping from names to functions.
         faults: Table with the fields of the section [faults], such as {"dropout": 0.2}.
-        diagnostics: Names of additional measurements per round: "classes", "preservation", "divergence", "proximal".
+        diagnostics: Names of additional measurements per round: "classes", "preservation", "divergence", "proximal",
+            "class_vectors".
         public: Public examples in the same form as a client, for algorithms that train on them.
         checkpoint: Minimum number of seconds between two checkpoints of a run with a folder.
 
@@ -101,6 +103,7 @@ class Experiment:
         epochs: int = 1,
         batch: int | None = 50,
         lr: float = 0.01,
+        lr_of: Mapping[str, float] | None = None,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         lr_decay: float = 1.0,
@@ -135,7 +138,7 @@ class Experiment:
         named = {"metrics": names} if names else {}
         section: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
         section |= {"momentum": momentum, "weight_decay": weight_decay, "schedule": schedule}
-        section |= {"optimizer": optimizer, "drop_last": drop_last}
+        section |= {"optimizer": optimizer, "drop_last": drop_last, "lr_of": dict(lr_of or {})}
         if local is not None:
             section = _section_of(local, section)
         table: dict[str, Any] = {
@@ -275,7 +278,7 @@ def _section_of(local: LocalTraining, given: Table) -> dict[str, Any]:
     doubled = [name for name, value in given.items() if value != defaults[name]]
     if doubled:
         raise ConfigError(f"only one of local and its single settings may be given, got local and {', '.join(doubled)}")
-    section = {name: getattr(local, name) for name in given}
+    section = {name: getattr(local, name) for name in given} | {"lr_of": dict(local.lr_of)}
     schedule: Any = local.schedule
     if callable(schedule):
         own = getattr(schedule, "func", schedule)

@@ -22,6 +22,10 @@ class Observer(Protocol):
         """Measure an accepted upload."""
         ...
 
+    def server_step(self, combined: Server, server: Server) -> None:
+        """Measure what the server rules change: the server with all uploads combined, and after the rules."""
+        ...
+
     def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
         """Measure the server after the round."""
         ...

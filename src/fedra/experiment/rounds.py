@@ -171,7 +171,7 @@ def _train(
             examples += sum(some.uploads.examples[index] for index in accepted) * job.local.epochs
         mark_restarts(lines, start.memories.losses())
         if plan.faults.enough(fold.uploads, len(cohort)):
-            server = fold.finish(start.server, job.population)
+            server = fold.finish(start.server, job.population, *_server_observers(plan))
             _check_finite(server, start.round)
             for line in failed:
                 line.setdefault("dropped", "its round was repeated, because too few clients responded")
@@ -181,6 +181,16 @@ def _train(
             return TrainedRound(server, memory, lines, examples, time.perf_counter() - started)
         failed += lines
     raise _under_quorum(plan.faults, start.round, failed)
+
+
+def _server_observers(plan: Plan) -> tuple[Callable[[Server, Server], None], ...]:
+    """Return the function that shows the server rules to all observers, if there are any."""
+
+    def observe(combined: Server, server: Server) -> None:
+        for observer in plan.observers:
+            observer.server_step(combined, server)
+
+    return (observe,) if plan.observers else ()
 
 
 def _next_cohort(job: Job, plan: Plan, start: Start) -> list[int]:

@@ -108,6 +108,34 @@ class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, 
         """
         return 1.0
 
+    def upload_factors(self, client: Client) -> Tree:
+        """Return what the server needs to divide an update by learning rates that differ between parameters.
+
+        Args:
+            client: The client.
+
+        Returns:
+            "inverse" with 1 / factor for each parameter with its own learning rate; empty if there are none.
+        """
+        optimizer, values = client.optimizer, client.origin.params
+        factors = {name: optimizer.factor_of(name) for name in client.trained} if optimizer.factors else {}
+        inverse = {name: values[name].new_tensor([1 / factor]) for name, factor in factors.items() if factor != 1}
+        return {"inverse": inverse} if inverse else {}
+
+    def divided_update(self, upload: Upload) -> Params:
+        """Return a client's update as if all parameters had the same learning rate.
+
+        Args:
+            upload: The upload, with the extras of `upload_factors`.
+
+        Returns:
+            The update by parameter name.
+        """
+        inverse = upload.extras[self.name].get("inverse")
+        if inverse is None:
+            return upload.delta
+        return {name: value * inverse[name] if name in inverse else value for name, value in upload.delta.items()}
+
     def correction(self, client: Client) -> Params:
         """Return mean / ratio - own: the term's gradient.
 

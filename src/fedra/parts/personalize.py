@@ -41,7 +41,7 @@ class FineTune(Personalizer):
             evaluated.
         scope: Train "all" parameters, only the "head" or only the "body".
         initial_rate: Use the learning rate of the first round. False (the default) uses that of the last.
-        lr: The learning rate; None (the default) is the one that `initial_rate` selects.
+        lr: The learning rate of all parameters; None (the default) is the one that `initial_rate` selects.
         plain: Use SGD without momentum and weight decay.
 
     Example:
@@ -70,4 +70,4 @@ class FineTune(Personalizer):
         local = super().training(local, rounds)
         if self.plain:
             local = replace(local, optimizer="sgd", momentum=0.0, weight_decay=0.0)
-        return local if self.lr is None else replace(local, lr=self.lr)
+        return local if self.lr is None else replace(local, lr=self.lr, lr_of={})

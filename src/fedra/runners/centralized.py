@@ -36,7 +36,8 @@ class PersistentOptimizer(Optimizer):
     """The optimizer of one epoch: continues from the last epoch's state; its learning rate changes with every step."""
 
     def __init__(self, local: LocalTraining, epoch: int, steps: int, state: Tree, on_step: Callable[[], None]) -> None:
-        super().__init__(local.at(epoch).lr)
+        first = local.at(epoch)
+        super().__init__(first.lr, factors=first.factors)
         self._local, self._epoch, self._steps = local, epoch, steps
         self._done, self._on_step = 0, on_step
         self.state = state

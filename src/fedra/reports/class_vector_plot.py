@@ -1,0 +1,115 @@
+"""A plot and a table of the class vectors of runs with `diagnostics.class_vectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from rich.markup import escape
+from rich.table import Table
+
+from fedra.errors import ConfigError
+from fedra.reports.comparison import COLORS, Metrics, titles
+from fedra.storage.run_folder import RunFolder
+from fedra.writing import save_figure
+
+COLUMNS = (
+    "vector_length_mean",
+    "vector_length_min",
+    "vector_length_max",
+    "server_step_mean",
+    "server_step_max",
+    "server_turn_mean",
+    "server_turn_max",
+    "nearest_cosine_mean",
+    "nearest_cosine_max",
+)
+"""Keys of metrics.jsonl that the diagnostic adds."""
+DASHED = (0, (4, 2))
+
+
+def read_class_vectors(runs: Sequence[Path | str]) -> dict[str, Metrics]:
+    """Return the rounds of each run by its title.
+
+    Args:
+        runs: Folders of runs with `diagnostics.class_vectors`.
+
+    Returns:
+        The lines of each run's metrics.jsonl.
+    """
+    folders = [RunFolder(path) for path in runs]
+    found: dict[str, Metrics] = {}
+    for name, folder in zip(titles(folders), folders, strict=True):
+        metrics = folder.metrics()
+        if not any(COLUMNS[0] in line for line in metrics):
+            raise ConfigError(
+                f"runs must have rounds with diagnostics.class_vectors to plot class vectors, got '{folder.path}' "
+                "without: run it again with diagnostics.class_vectors=true"
+            )
+        found[name] = [line for line in metrics if COLUMNS[0] in line]
+    return found
+
+
+def draw_class_vectors(runs: Mapping[str, Metrics], path: Path) -> None:
+    """Plot lengths, the server's steps and turns, and the nearest cosines across clients over the rounds.
+
+    Lines are means over classes; the band of the lengths spans minimum to maximum, dashed lines are maxima. Steps and
+    turns of zero have no position on a logarithmic axis, so the legend names runs that have no others.
+
+    Args:
+        runs: The lines of each run's metrics.jsonl, by title.
+        path: The .svg or .png file.
+    """
+    figure = Figure(figsize=(9.5, 7.0), layout="constrained")
+    (lengths, cosines), (steps, turns) = figure.subplots(2, 2)
+    for number, (name, lines) in enumerate(runs.items()):
+        color = COLORS[number % len(COLORS)]
+        still = not any(line["server_step_max"] for line in lines)
+        _plot(lengths, lines, "vector_length_mean", color, label=f"{name} (no server step)" if still else name)
+        rounds = [line["round"] for line in lines]
+        low, high = ([line[f"vector_length_{end}"] for line in lines] for end in ("min", "max"))
+        lengths.fill_between(rounds, low, high, color=color, alpha=0.12, linewidth=0)
+        for axes, key in ((cosines, "nearest_cosine"), (steps, "server_step"), (turns, "server_turn")):
+            _plot(axes, lines, f"{key}_mean", color, positive=axes is not cosines)
+            _plot(axes, lines, f"{key}_max", color, positive=axes is not cosines, linestyle=DASHED)
+    lengths.set(ylabel="length of class vectors")
+    cosines.set(ylabel="nearest cosine across clients")
+    steps.set(ylabel="server step / length")
+    turns.set(ylabel="server turn (degrees)")
+    for axes in (steps, turns):
+        if axes.lines:
+            axes.set_yscale("log")
+    for axes in (lengths, cosines, steps, turns):
+        axes.set(xlabel="round")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    largest = Line2D([], [], color="#555555", linewidth=1.6, linestyle=DASHED, label="largest of all classes")
+    handles = [*lengths.get_legend_handles_labels()[0], largest]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def _plot(axes: Axes, lines: Metrics, key: str, color: str, *, positive: bool = False, **style: Any) -> None:
+    points = [(line["round"], line[key]) for line in lines if line[key] is not None]
+    points = [point for point in points if point[1] > 0] if positive else points
+    if points:
+        marker = "o" if len(points) == 1 else None
+        axes.plot(*zip(*points, strict=True), color=color, marker=marker, linewidth=1.6, **style)
+
+
+def class_vectors_table(runs: Mapping[str, Metrics]) -> Table:
+    """Build a table of the last round, with one column per run."""
+    table = Table(header_style="bold")
+    table.add_column("last round")
+    for name in runs:
+        table.add_column(escape(name), justify="right")
+    for key in COLUMNS:
+        values = [lines[-1][key] for lines in runs.values()]
+        table.add_row(key.replace("_", " "), *("-" if value is None else f"{value:.3g}" for value in values))
+    return table
