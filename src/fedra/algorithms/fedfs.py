@@ -87,8 +87,8 @@ class IntraSubject(Term, OwnParams, Teachers):
     moves_head: ClassVar[bool] = False
     formula: ClassVar[str] = (
         "weight * mean_i -sum_j y_ij log softmax_j(cos(a_i, p_j) / T),  a = (g + z) / 2, "
-        "y_i = (1 - e) softmax_j(cos(a_i, p_j) / T_label) + e [j = i],  j near i: j = i, j among the k nearest of i, or "
-        "i among the k nearest of j;  |a_i| is constant in the gradient"
+        "y_i = (1 - e) softmax_j(cos(a_i, p_j) / T_label) + e [j = i],  j near i: j = i, j among the k nearest of i, "
+        "or i among the k nearest of j;  |a_i| is constant in the gradient"
     )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
