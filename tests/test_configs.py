@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedra.algorithms.fedfs import IntraSubject
 from fedra.config.mode import without_federation
 from fedra.config.names import build_algorithm, build_schedule
-from fedra.config.schema import Config, NamedSection
+from fedra.config.schema import AlgorithmSection, Config, NamedSection
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
 from fedra.errors import ConfigError
@@ -167,7 +168,7 @@ def test_fedgc_files_of_both_sizes_compare_the_same() -> None:
 )
 def test_fedfs_files_keep_to_what_is_known_of_the_paper(path: Path) -> None:
     for config in configs(path):
-        assert (config.rounds, config.local.epochs) == (5, 2)
+        assert (config.cohort.rounds_per_client or config.rounds, config.local.epochs) == (5, 2)
         assert config.partition.name == "identity"
         assert config.evaluation.protocol == "clients"
         assert config.model.weights is not None
@@ -176,6 +177,17 @@ def test_fedfs_files_keep_to_what_is_known_of_the_paper(path: Path) -> None:
     if path.stem in ("synthetic-comparison", "real-comparison", "real-faces"):
         assert {config.cohort.fraction for config in configs(path)} == {0.1, 0.5, 0.9}
         assert len(configs(path)) == 8 * 3
+        assert {config.rounds for config in configs(path)} == {50, 10, 6}
+
+
+@pytest.mark.parametrize("kind", ["synthetic", "real"])
+def test_the_files_of_soft_labels_compare_the_default_with_raw_dot_products(kind: str) -> None:
+    found = [
+        build_algorithm(config.algorithm) for config in configs(ROOT / "configs" / "fedfs" / f"{kind}-labels.toml")
+    ]
+    assert found[0] == build_algorithm(AlgorithmSection(name="fedfs"))
+    old = IntraSubject(label_similarity="dot", predict_over="all", symmetric=False, length_gradient=True)
+    assert old in found[-1].objective  # its weight is the default too
 
 
 def test_the_check_finds_a_wrong_field() -> None:

@@ -17,14 +17,31 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
     return left @ right / (left.norm() * right.norm())
 
 
-def label(products: dict[int, float], itself: int, ratio: float, emphasis: float) -> dict[int, float]:
-    """The share of each image: top k and itself, softmax, then the emphasis."""
-    k = max(1, math.floor(len(products) / ratio))
-    kept = {*sorted(products, key=lambda j: -products[j])[:k], itself}
-    total = sum(math.exp(products[j]) for j in kept)
-    shares = {j: (1 - emphasis) * math.exp(products[j]) / total if j in kept else 0.0 for j in products}
+def count(images: int, ratio: float, least: int) -> int:
+    """The k of so many images: a K-th of them, or that share of them, and no fewer than `least` or than one."""
+    exact = images * ratio if ratio < 1 else images / ratio
+    return max(1, min(least, images), math.floor(exact + 1e-9))
+
+
+def top(similar: dict[int, float], k: int) -> set[int]:
+    return set(sorted(similar, key=lambda j: -similar[j])[:k])
+
+
+def label(logits: dict[int, float], near: set[int], itself: int, emphasis: float) -> dict[int, float]:
+    """The share of each image: a softmax over those that are near, then the emphasis."""
+    total = sum(math.exp(logits[j]) for j in near)
+    shares = {j: (1 - emphasis) * math.exp(logits[j]) / total if j in near else 0.0 for j in logits}
     shares[itself] += emphasis
     return shares
+
+
+OLD: dict[str, Any] = {
+    "label_similarity": "dot",
+    "predict_over": "all",
+    "symmetric": False,
+    "length_gradient": True,
+}
+"""A label of raw dot products, sharper than the prediction."""
 
 
 def insub(
@@ -40,6 +57,10 @@ def insub(
     temperature: float = 0.1,
     emphasis: float | None = None,
     within: str = "subject",
+    label_similarity: str = "cosine",
+    predict_over: str = "nearest",
+    symmetric: bool = True,
+    length_gradient: bool = False,
     projection: Tensor | None = None,
 ) -> Tensor:
     """F_insub of a batch."""
@@ -49,17 +70,27 @@ def insub(
         "own": lambda i: z[i],
         "projection": lambda i: projection @ torch.cat([g[i], z[i]]),
     }
+    if label_similarity == "cosine":
+        scale, added = label_temperature or 4 * temperature, 0.0
+    else:
+        scale, added = label_temperature or math.sqrt(z.shape[1]), ratio if ratio < 1 else 1 / ratio
+    a = [joins[aggregation](i) for i in range(len(z))]
+    others = [[j for j in range(len(z)) if within == "batch" or y[j] == y[i]] for i in range(len(z))]
+    logits, tops = [], []
+    for i in range(len(z)):
+        source = p[i] if label_source == "frozen" else a[i].detach()
+        similar = {j: float(cosine(source, p[j]) if label_similarity == "cosine" else source @ p[j]) for j in others[i]}
+        logits.append({j: value / scale for j, value in similar.items()})
+        tops.append(top(similar, count(len(similar), ratio, 2 if predict_over == "nearest" else 1)))
     total = torch.zeros((), dtype=z.dtype)
     for i in range(len(z)):
-        a = joins[aggregation](i)
-        others = [j for j in range(len(z)) if within == "batch" or y[j] == y[i]]
-        source = p[i] if label_source == "frozen" else a
-        scale = label_temperature or math.sqrt(z.shape[1])
-        products = {j: float(source @ p[j]) / scale for j in others}
-        shares = label(products, i, ratio, 1 / ratio if emphasis is None else emphasis)
-        logits = torch.stack([cosine(a, p[j]) / temperature for j in others])
-        logs = logits - torch.logsumexp(logits, dim=0)
-        for j, one in zip(others, logs, strict=True):
+        near = {j for j in others[i] if j == i or j in tops[i] or (symmetric and i in tops[j])}
+        shares = label(logits[i], near, i, added if emphasis is None else emphasis)
+        among = sorted(near) if predict_over == "nearest" else others[i]
+        length = a[i].norm() if length_gradient else a[i].norm().detach()
+        guess = torch.stack([a[i] @ p[j] / (length * p[j].norm()) / temperature for j in among])
+        logs = guess - torch.logsumexp(guess, dim=0)
+        for j, one in zip(among, logs, strict=True):
             total = total - shares[j] * one / len(z)
     return total
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+from typing import Any
+
 import pytest
 import torch
+from naive_subject import OLD
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import toy
 from fedra import algorithms as ours
 from fedra.core import tree
-from fedra.core.model import Weights
+from fedra.core.batches import Examples
+from fedra.core.job import Job
+from fedra.core.local_training import LocalTraining
+from fedra.core.model import Model, Weights
+from fedra.core.random import scoped_seed
+from fedra.data import load
 from fedra.data.clients import SeparateClients
 from fedra.errors import ConfigError
+from fedra.experiment.build import add_class_owners
+from fedra.models.normalization import FixedBatchNormVectors
 from fedra.runners import RUNNERS
 
 EVERYONE = ((0, 1, 2), (0, 1, 2))
@@ -75,20 +87,100 @@ def test_the_learned_projection_begins_as_the_mean_and_moves() -> None:
     assert float((projection - torch.eye(6).repeat(1, 2) / 2).abs().max()) > 1e-6
 
 
-def test_people_do_not_collapse_into_one() -> None:
-    """The mean cosine between different clients' features does not run to one."""
-    data = one_person_each()
-    work = toy.job(ours.fedfs(), data=data)
-    history = toy.run(work, ((0, 1, 2),) * 12)
+PEOPLE = 8
 
-    def crossing(weights: Weights) -> float:
-        means = [
-            F.normalize(work.model.output(weights, own.inputs).features, dim=1).mean(dim=0) for own in data.examples
+
+def vectors(images: int, seed: int) -> SeparateClients:
+    """People who differ in 24 coordinates; their images vary along three directions that all people share."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    identities, nuisances = normal(PEOPLE, 24), 1.5 * normal(3, 24)
+    return SeparateClients(
+        [
+            Examples(one + normal(images, 3) @ nuisances + 0.3 * normal(images, 24), torch.full((images,), person))
+            for person, one in enumerate(identities)
         ]
-        return float(torch.stack([means[a] @ means[b] for a, b in ((0, 1), (0, 2), (1, 2))]).mean())
+    )
 
-    before, after = crossing(work.model.start), crossing(history.server.weights)
-    assert after < before + 0.1 < 0.9
+
+def faces(images: int, seed: int) -> SeparateClients:
+    """Synthetic faces at a quarter of their size, as vectors."""
+    found = load("synthetic-faces", identities=PEOPLE + 2, images=28, size=32, test_identities=2, seed=seed).train
+    pixels = F.avg_pool2d(found.inputs.double() / 127.5 - 1, 2).flatten(1)
+    own = [found.targets == person for person in range(PEOPLE)]
+    return SeparateClients([Examples(pixels[mask][:images], found.targets[mask][:images]) for mask in own])
+
+
+def untrained(kind: str, data: SeparateClients, seed: int) -> toy.Net:
+    """A body without training; for faces, its embedding is standardized, as networks for faces do."""
+    inputs = torch.cat([one.inputs for one in data.examples])
+    with scoped_seed(seed):
+        if kind == "faces":
+            linear, norm = nn.Linear(inputs.shape[1], 64).double(), FixedBatchNormVectors(64).double()
+            with torch.no_grad():
+                variance, mean = torch.var_mean(linear(inputs), dim=0)
+            norm.load_state_dict({**norm.state_dict(), "running_mean": mean, "running_var": variance})
+            body = nn.Sequential(linear, norm)
+        else:
+            layer = nn.Tanh() if kind == "tanh" else nn.PReLU()
+            body = nn.Sequential(nn.Linear(24, 48), layer, nn.Linear(48, 32)).double()
+        return toy.Net(body, nn.Linear(body(inputs).shape[1], PEOPLE).double())
+
+
+def separation(work: Job, weights: Weights) -> tuple[float, float]:
+    """The mean cosine within people, and that minus the mean cosine between people."""
+    people = [
+        F.normalize(work.model.output(weights, work.clients[number].inputs).features, dim=1) for number in range(PEOPLE)
+    ]
+    within = torch.stack([((one @ one.T).sum() - len(one)) / (len(one) * (len(one) - 1)) for one in people]).mean()
+    between = torch.stack([(one @ other.T).mean() for one, other in combinations(people, 2)]).mean()
+    return float(within), float(within - between)
+
+
+def gains(kind: str, images: int, seed: int, lr: float = 0.05, **settings: Any) -> tuple[float, float]:
+    """What three rounds add to the similarity within people, and to its difference to that between people."""
+    data = faces(images, seed) if kind == "faces" else vectors(images, seed)
+    job = Job(
+        algorithm=ours.fedfs(**settings),
+        model=Model(untrained(kind, data, seed)),
+        clients=data,
+        local=LocalTraining(epochs=2, batch=16, lr=lr, momentum=0.9),
+        classes=PEOPLE,
+        seed=seed,
+        test=data[0],
+    )
+    work = add_class_owners(job, data)
+    history = toy.run(work, (tuple(range(PEOPLE)),) * 3)
+    before, after = separation(work, work.model.start), separation(work, history.server.weights)
+    return after[0] - before[0], after[1] - before[1]
+
+
+@pytest.mark.parametrize("images", [6, 20])
+@pytest.mark.parametrize("kind", ["tanh", "prelu"])
+def test_people_become_more_similar_to_themselves_than_to_others(kind: str, images: int) -> None:
+    found = [gains(kind, images, seed) for seed in range(4)]
+    assert min(within for within, _ in found) > 0.01
+    assert min(gap for _, gap in found) > 0.004
+    assert sum(gap for _, gap in found) / 4 > 0.02
+
+
+@pytest.mark.parametrize("images", [6, 20])
+def test_synthetic_faces_become_more_similar_to_themselves_than_to_others(images: int) -> None:
+    for seed in range(3):
+        within, gap = gains("faces", images, seed, lr=0.005)
+        assert within > 0.003
+        assert gap > 0.003
+
+
+@pytest.mark.parametrize(
+    "settings", [OLD, {"length_gradient": True}, {"ratio": 1.0, "length_gradient": True}], ids=["old", "length", "both"]
+)
+def test_the_alternatives_to_the_default_bring_people_together(settings: dict[str, Any]) -> None:
+    """The control: the measure detects labels and gradients that do not separate people."""
+    assert sum(gains("prelu", 20, seed, **settings)[1] for seed in range(4)) / 4 < -0.01
 
 
 def test_one_image_a_client_moves_nothing() -> None:

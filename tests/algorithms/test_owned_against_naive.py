@@ -19,7 +19,7 @@ from naive_owned import (
     pull,
     softmax_across,
 )
-from naive_subject import Subject
+from naive_subject import OLD, Subject
 
 import toy
 from fedra import algorithms as ours
@@ -66,6 +66,8 @@ CASES = [
         lambda: Owned(server_loss=mean_hinge_across(-0.5), rate=0.2, local_loss=pull, fixed=True, server_steps=3),
     ),
     Case("fedfs", ours.fedfs(), Subject),
+    Case("fedfs-share", ours.fedfs(ratio=0.5), lambda: Subject(settings={"ratio": 0.5})),
+    Case("fedfs-dot", ours.fedfs(**OLD), lambda: Subject(settings=OLD)),
     Case(
         "fedfs-kl",
         ours.fedfs(insub=0.4, ratio=2.0, label_source="frozen", within="batch", regularizer="kl"),

@@ -20,6 +20,7 @@ from fedra.config.resolve import resolve_defaults
 from fedra.config.schema import Config
 from fedra.errors import ConfigError
 from fedra.experiment.build import build_dataset
+from fedra.experiment.sweep import expand, read_grid
 
 SINGLE = ("seed", "rounds", "mode", "device", "precision", "compile", "sweep")
 SECTIONS = [name for name, field in Config.model_fields.items() if name not in (*SINGLE, "public")]
@@ -139,6 +140,59 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.rounds, found.local.epochs, found.local.lr) == (4, 2, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("each", "fraction", "rounds"),
+    [(5, 0.1, 50), (5, 0.5, 10), (5, 0.9, 6), (5, 1.0, 5), (0.5, 1.0, 1), (0.3, 0.1, 3), (0.7, 0.1, 7), (2.5, 0.3, 9)],
+)
+def test_rounds_follow_from_the_rounds_per_client(each: float, fraction: float, rounds: int) -> None:
+    config = read({"cohort": {"rounds_per_client": each, "fraction": fraction}})
+    assert config.rounds == rounds
+    again = read(tomllib.loads(write(config)))
+    assert (again.cohort, again.rounds) == (config.cohort, rounds)
+    assert resolve_defaults(config).rounds == rounds
+
+
+def test_centralized_epochs_are_the_rounds_of_a_client() -> None:
+    config = read({"mode": "centralized", "cohort": {"rounds_per_client": 5, "fraction": 0.1}})
+    assert (config.rounds, resolve_defaults(config).rounds) == (5, 5)
+
+
+def test_rounds_and_rounds_per_client_cannot_both_be_set() -> None:
+    table = {"rounds": 10, "cohort": {"rounds_per_client": 5}}
+    wanted = (
+        "rounds must not be set along with cohort.rounds_per_client, from which it follows, got 10 and 5 in the "
+        "configuration: remove one of them"
+    )
+    for source, words in ((table, []), ({}, ["rounds=10", "cohort.rounds_per_client=5"])):
+        with pytest.raises(ConfigError) as caught:
+            read(source, words)
+        assert str(caught.value) == wanted
+
+
+def test_an_override_chooses_between_rounds_and_rounds_per_client() -> None:
+    each = {"cohort": {"rounds_per_client": 5, "fraction": 0.5}}
+    found = read(each, ["rounds=3"])
+    assert (found.rounds, found.cohort.rounds_per_client, found.cohort.fraction) == (3, None, 0.5)
+    assert read(each, ["cohort.fraction=0.1"]).rounds == 50
+    assert read({"rounds": 3}, ["cohort.rounds_per_client=5", "cohort.fraction=0.1"]).rounds == 50
+    assert read({"rounds": 3}, ["cohort={rounds_per_client=5, fraction=0.5}"]).rounds == 10
+
+
+@pytest.mark.parametrize("each", [0, -1, "inf", "nan"])
+def test_rounds_per_client_must_be_positive_and_finite(each: float | str) -> None:
+    with pytest.raises(ConfigError, match=r"cohort\.rounds_per_client must be"):
+        read({"cohort": {"rounds_per_client": float(each)}})
+
+
+def test_a_sweep_over_participation_adapts_the_rounds(tmp_path: Path) -> None:
+    table = {"cohort": {"rounds_per_client": 5}, "sweep": {"cohort.fraction": [0.1, 0.5]}}
+    config, grid = read_grid(table, [])
+    points = expand(config, grid, 1, tmp_path)
+    assert [run.rounds for point in points for _, run, _ in point.runs] == [50, 10]
+    config, grid = read_grid({}, ["cohort.rounds_per_client=2,4", "cohort.fraction=0.5"])
+    assert [run.rounds for point in expand(config, grid, 1, tmp_path) for _, run, _ in point.runs] == [4, 8]
+
+
 positive = st.floats(1e-6, 1e3)
 words = st.text(max_size=12)
 configs = st.fixed_dictionaries(
@@ -146,6 +200,7 @@ configs = st.fixed_dictionaries(
     optional={
         "seed": st.integers(0, 2**70),
         "rounds": st.integers(1, 10**6),
+        "cohort": st.fixed_dictionaries({}, optional={"fraction": st.floats(0.01, 1)}),
         "data": st.fixed_dictionaries(
             {"name": words},
             optional={

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -217,8 +218,9 @@ def terms() -> list[Term]:
     """Every known term that can be made without arguments."""
     kinds = [kind for kind in known_parts().values() if issubclass(kind, Term) and kind.__module__.startswith("fedra.")]
     made = [kind() for kind in kinds if "__dataclass_fields__" in vars(kind)]
-    # Labels that are held constant have no finite differences: those here depend on the frozen model alone.
-    return [replace(term, label_source="frozen") if isinstance(term, IntraSubject) else term for term in made]
+    # What is constant in a gradient has no finite differences: labels here depend on the frozen model alone.
+    differentiable: dict[str, Any] = {"label_source": "frozen", "length_gradient": True}
+    return [replace(term, **differentiable) if isinstance(term, IntraSubject) else term for term in made]
 
 
 @pytest.mark.parametrize("scope", ["all", "head", "body"])

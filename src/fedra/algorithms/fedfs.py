@@ -29,9 +29,14 @@ from fedra.registry import Positive, Strength
 Aggregation = Literal["mean", "sum", "projection", "own"]
 LabelSource = Literal["aggregated", "frozen"]
 Within = Literal["subject", "batch"]
-Ratio = Annotated[float, Field(ge=1, allow_inf_nan=False)]
+LabelSimilarity = Literal["cosine", "dot"]
+PredictOver = Literal["nearest", "all"]
+Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Emphasis = Annotated[float, Field(ge=0, le=1)]
 Measure = Literal["cosine", "l2", "kl", "contrastive"]
+
+FLATTER = 4.0
+"""Default temperature of labels from cosines, in units of the predictions' temperature; above 1 labels are flatter."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +44,31 @@ class IntraSubject(Term, OwnParams, Teachers):
     """Fits each image to a frozen model's features of the same person's images, by adaptive soft labels (FedFS).
 
     Three models see a batch: the frozen initial one computes p, the received global one g, the trained personal one z;
-    a combines g and z. The label of image i is a distribution over itself and its k most similar images, where k is the
-    number of comparable images divided by `ratio`. No gradient flows through labels.
+    a combines g and z. The label of image i is a distribution over its nearest images, itself included. By default it
+    is the prediction at a higher temperature, so it is flatter than the prediction: a step moves an image from its own
+    frozen feature toward those of its neighbors. No gradient flows through labels.
 
     Args:
         weight: Weight of the term.
-        ratio: The paper's K: an image is compared with its nearest 1/K of the comparable images.
+        ratio: The paper's K: k is the number of comparable images divided by K. Below 1 it is a share: 0.25 is the
+            same as 4.
         aggregation: How a combines g and z: their "mean", their "sum", a learned linear "projection" of both, or "own"
             for z alone.
-        label_source: Labels from the products of a and p ("aggregated") or of p and p ("frozen").
-        label_temperature: Temperature of the labels' softmax; None (the default) is the square root of the embedding's
-            length.
+        label_source: Labels from the similarities of a and p ("aggregated") or of p and p ("frozen").
+        label_temperature: Temperature of the labels' softmax; None (the default) is 4 * temperature for cosines, and
+            the square root of the embedding's length for dot products.
         temperature: Temperature of the predictions' softmax.
-        emphasis: Additional share of the image itself in its label; None (the default) is 1 / ratio.
+        emphasis: Additional share of the image itself in its label; None (the default) is 0 for cosines, and 1 / K for
+            dot products.
         within: Compare images of one "subject" or of the whole "batch".
+        label_similarity: Labels from "cosine" similarities (normalized dot products) or raw "dot" products. Labels of
+            raw products are usually sharper than the prediction, which moves a person's images apart.
+        predict_over: Images that the prediction is a distribution over: the "nearest" ones, which the label covers, at
+            least two; or "all" comparable ones, which moves images apart that are not nearest.
+        symmetric: Whether image i is also compared with the images that have i among their k nearest. Otherwise images
+            near the center attract more than they are attracted, which moves all people toward a common direction.
+        length_gradient: Whether the gradient of a cosine includes that of the length of a. With it, adding a direction
+            that all features share also makes them more similar, which moves different people together.
     """
 
     weight: Strength = 0.7
@@ -63,11 +79,16 @@ class IntraSubject(Term, OwnParams, Teachers):
     temperature: Positive = 0.1
     emphasis: Emphasis | None = None
     within: Within = "subject"
+    label_similarity: LabelSimilarity = "cosine"
+    predict_over: PredictOver = "nearest"
+    symmetric: bool = True
+    length_gradient: bool = False
     fits_labels: ClassVar[bool] = True
     moves_head: ClassVar[bool] = False
     formula: ClassVar[str] = (
         "weight * mean_i -sum_j y_ij log softmax_j(cos(a_i, p_j) / T),  a = (g + z) / 2, "
-        "y_i = (1 - e) softmax_top-k(a_i.p_j / T_label) + e [j = i]"
+        "y_i = (1 - e) softmax_j(cos(a_i, p_j) / T_label) + e [j = i],  j near i: j = i, j among the k nearest of i, "
+        "or i among the k nearest of j;  |a_i| is constant in the gradient"
     )
 
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
@@ -85,19 +106,47 @@ class IntraSubject(Term, OwnParams, Teachers):
         combined = self._aggregate(output.features, params, view)
         comparable = _comparable_mask(view.batch, self.within)
         source = frozen if self.label_source == "frozen" else combined.detach()
-        labels = self.soft_labels(source @ frozen.T, comparable, frozen.shape[1])
-        cosines = F.normalize(combined, dim=1) @ F.normalize(frozen, dim=1).T
-        return self.weight * view.batch.mean(_cross_entropy(labels, cosines / self.temperature, comparable))
+        labels, nearest = self.soft_labels(source, frozen, comparable)
+        lengths = combined.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        units = combined / (lengths if self.length_gradient else lengths.detach())
+        cosines = units @ F.normalize(frozen, dim=1).T
+        among = nearest if self.predict_over == "nearest" else comparable
+        return self.weight * view.batch.mean(_cross_entropy(labels, cosines / self.temperature, among))
 
-    def soft_labels(self, products: Tensor, comparable: Tensor, length: int) -> Tensor:
-        """Return the share (B, B) of every image j in the label of image i; ties at rank k are all included."""
-        scaled = (products / (self.label_temperature or length**0.5)).masked_fill(~comparable, -torch.inf)
-        neighbors = (comparable.sum(dim=1, keepdim=True) / self.ratio).long().clamp(min=1)
-        smallest = scaled.sort(dim=1, descending=True).values.gather(1, neighbors - 1)
+    def soft_labels(self, source: Tensor, frozen: Tensor, comparable: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share (B, B) of every image j in the label of image i, and a mask of the images that it covers.
+
+        Ties at rank k are all included.
+        """
+        scaled = self._label_logits(source, frozen).masked_fill(~comparable, -torch.inf)
+        counts = torch.tensor([self.neighbors(n) for n in range(len(scaled) + 1)], device=scaled.device)
+        ranks = counts[comparable.sum(dim=1, keepdim=True)] - 1
+        smallest = scaled.sort(dim=1, descending=True).values.gather(1, ranks)
         itself = torch.eye(len(scaled), dtype=torch.bool, device=scaled.device)
-        shares = scaled.masked_fill((scaled < smallest) & ~itself, -torch.inf).softmax(dim=1)
-        emphasis = 1 / self.ratio if self.emphasis is None else self.emphasis
-        return (1 - emphasis) * shares + emphasis * itself.to(shares)
+        nearest = (comparable & (scaled >= smallest)) | itself
+        if self.symmetric:
+            nearest = (nearest | nearest.T) & comparable
+        shares = scaled.masked_fill(~nearest, -torch.inf).softmax(dim=1)
+        emphasis = self._emphasis
+        return (1 - emphasis) * shares + emphasis * itself.to(shares), nearest
+
+    def neighbors(self, comparable: int) -> int:
+        """Return k, the number of images that a label covers, of `comparable` ones (the image itself included)."""
+        share = self.ratio if self.ratio < 1 else 1 / self.ratio
+        least = 2 if self.predict_over == "nearest" else 1  # a distribution over one image has no gradient
+        return max(min(least, comparable), int(comparable * share + 1e-9), 1)  # 3 * (1 / 3) may round below 1
+
+    @property
+    def _emphasis(self) -> float:
+        if self.emphasis is not None:
+            return self.emphasis
+        return 0.0 if self.label_similarity == "cosine" else min(self.ratio, 1 / self.ratio)
+
+    def _label_logits(self, source: Tensor, frozen: Tensor) -> Tensor:
+        if self.label_similarity == "cosine":
+            cosines = F.normalize(source, dim=1) @ F.normalize(frozen, dim=1).T
+            return cosines / (self.label_temperature or FLATTER * self.temperature)
+        return source @ frozen.T / (self.label_temperature or frozen.shape[1] ** 0.5)
 
     def _aggregate(self, own: Tensor, params: Params, view: View) -> Tensor:
         if self.aggregation == "own":
@@ -191,6 +240,10 @@ def fedfs(
     within: Within = "subject",
     regularizer: Measure = "cosine",
     regularizer_temperature: Positive = 0.5,
+    label_similarity: LabelSimilarity = "cosine",
+    predict_over: PredictOver = "nearest",
+    symmetric: bool = True,
+    length_gradient: bool = False,
 ) -> Algorithm:
     """Self-supervised training on each person's images, close to the global model; clients keep their models.
 
@@ -200,17 +253,26 @@ def fedfs(
 
     Args:
         insub: Weight of the self-supervised term; the regularizer has weight 1 - insub.
-        ratio: The paper's K: an image is compared with its nearest 1/K of the comparable images.
+        ratio: The paper's K: a label covers the nearest 1/K of a person's images in the batch. Below 1 it is that share
+            itself: 0.25 is the same as 4.
         aggregation: How the global and the personal features are combined: "mean", "sum", a learned "projection", or
             "own" for the personal ones alone.
         label_source: Soft labels from combined and frozen features ("aggregated") or from frozen ones ("frozen").
-        label_temperature: Temperature of the labels' softmax; None (the default) is the square root of the embedding's
-            length.
+        label_temperature: Temperature of the labels' softmax; None (the default) is 4 * temperature for cosines, and
+            the square root of the embedding's length for dot products.
         temperature: Temperature of the predictions' softmax.
-        emphasis: Additional share of an image itself in its label; None (the default) is 1 / ratio.
+        emphasis: Additional share of an image itself in its label; None (the default) is 0 for cosines, and 1 / K for
+            dot products.
         within: Compare images of one "subject" or of the whole "batch".
         regularizer: Distance to the received model's features: "cosine", "l2", "kl" or "contrastive".
         regularizer_temperature: Temperature of the regularizers "kl" and "contrastive".
+        label_similarity: Soft labels from "cosine" similarities or from raw "dot" products, whose labels are usually
+            sharper than the prediction and move a person's images apart.
+        predict_over: Images that a prediction is a distribution over: the "nearest" ones, which the label covers, or
+            "all" of the person's images in the batch.
+        symmetric: Whether an image is also compared with the images that have it among their nearest.
+        length_gradient: Whether the gradient of a cosine includes that of the combined feature's length, which moves
+            different people together.
 
     Returns:
         The algorithm, for `fedra.simulate` or `Algorithm.plus`.
@@ -219,6 +281,19 @@ def fedfs(
         >>> [(term.name, term.weight) for term in fedfs(insub=0.6).objective]
         [('intra-subject', 0.6), ('feature-tie', 0.4)]
     """
-    labels = IntraSubject(insub, ratio, aggregation, label_source, label_temperature, temperature, emphasis, within)
+    labels = IntraSubject(
+        weight=insub,
+        ratio=ratio,
+        aggregation=aggregation,
+        label_source=label_source,
+        label_temperature=label_temperature,
+        temperature=temperature,
+        emphasis=emphasis,
+        within=within,
+        label_similarity=label_similarity,
+        predict_over=predict_over,
+        symmetric=symmetric,
+        length_gradient=length_gradient,
+    )
     regularization = FeatureTie(round(1 - insub, 12), regularizer, regularizer_temperature)
     return fedavg().plus(Sharing(owned=("head.",), frozen=("head.",)), labels, regularization, KeepLast())

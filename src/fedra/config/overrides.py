@@ -13,6 +13,9 @@ from fedra.trust import is_import
 Change = tuple[Sequence[str], Any, str]
 """The path to a key, its new value, and how error messages refer to the change."""
 
+PER_CLIENT = "rounds_per_client"
+"""The key of [cohort] from which the number of rounds follows."""
+
 
 def parse_value(text: str) -> Any:
     """Parse a value as TOML, and treat bare words as strings."""
@@ -36,6 +39,7 @@ def apply_changes(table: dict[str, Any], changes: Iterable[Change]) -> None:
 
     When a section's name changes, fields that `table` sets for the old name and that the new one does not have are
     dropped. The section's own keys (`partition.clients`, `algorithm.plus`) and fields that the changes set stay.
+    A change of `rounds` removes `cohort.rounds_per_client`, from which `rounds` would follow, and the reverse.
     """
     _spell_out_names(table)
     old = {key: dict(value) for key, value in table.items() if key in SECTION_TYPES and isinstance(value, dict)}
@@ -50,6 +54,19 @@ def apply_changes(table: dict[str, Any], changes: Iterable[Change]) -> None:
         if isinstance(after, dict) and after.get("name") != before.get("name") and (section, "name") in changed:
             valid = {key for key in before if (section, key) in changed or _has_field(section, after["name"], key)}
             table[section] = {key: value for key, value in after.items() if key in valid or key not in before}
+    _choose_rounds(table, changed)
+
+
+def _choose_rounds(table: dict[str, Any], changed: set[tuple[str, ...]]) -> None:
+    """Remove the one of `rounds` and `cohort.rounds_per_client` that the changes replace; if both changed, neither."""
+    cohort = table.get("cohort")
+    if not isinstance(cohort, dict) or cohort.get(PER_CLIENT) is None:
+        return
+    has_rounds, has_each = ("rounds",) in changed, bool({("cohort",), ("cohort", PER_CLIENT)} & changed)
+    if has_each and not has_rounds:
+        table.pop("rounds", None)
+    elif has_rounds and not has_each:
+        table["cohort"] = {key: value for key, value in cohort.items() if key != PER_CLIENT}
 
 
 def _spell_out_names(table: dict[str, Any]) -> None:

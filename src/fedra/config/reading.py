@@ -70,6 +70,8 @@ def _validate(table: dict[str, Any], where: str) -> Config:
 def _describe(error: ValidationError, where: str) -> str:
     """Return the error message for the first invalid key."""
     first = error.errors()[0]
+    if first["type"] == "two_rounds":
+        return f"{first['msg']} in {where}: remove one of them"
     steps = _key_path(first["loc"])
     key = ".".join(steps)
     if first["type"] == "extra_forbidden":

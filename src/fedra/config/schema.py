@@ -6,10 +6,18 @@ runner). Everything else is listed here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from fedra.core.precision import PrecisionName
@@ -161,6 +169,13 @@ class CohortSection(Section):
         "keyed",
         description="'legacy' samples like FedSoL's code: NumPy's legacy generator, seeded with the round number",
     )
+    rounds_per_client: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="instead of rounds: expected number of rounds per client; rounds is this number divided by "
+        "fraction, rounded up",
+    )
 
 
 class RunnerSection(NamedSection):
@@ -305,6 +320,31 @@ class Config(Section):
     diagnostics: DiagnosticsSection = DiagnosticsSection()
     log: LogSection = LogSection()
     sweep: SweepSection | None = None
+
+    @model_validator(mode="after")
+    def _derive_rounds(self) -> Self:
+        """Set `rounds` from `cohort.rounds_per_client`; all clients take part in a round of centralized training."""
+        each = self.cohort.rounds_per_client
+        if each is None:
+            return self
+        if "rounds" in self.model_fields_set:
+            raise PydanticCustomError(
+                "two_rounds",
+                "rounds must not be set along with cohort.rounds_per_client, from which it follows, "
+                "got {rounds} and {each}",
+                {"rounds": self.rounds, "each": f"{each:g}"},
+            )
+        participation = 1.0 if self.mode == "centralized" else self.cohort.fraction
+        self.__dict__["rounds"] = max(1, math.ceil(each / participation - 1e-9))  # 0.3 / 0.1 is just below 3
+        return self
+
+    @model_serializer(mode="wrap")
+    def _omit_derived_rounds(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit `rounds` where it follows from another key, so a table with a changed key derives it again."""
+        table: dict[str, Any] = serialize(self)
+        if self.cohort.rounds_per_client is not None:
+            table.pop("rounds", None)
+        return table
 
 
 SECTION_TYPES: dict[str, type[NamedSection]] = {
