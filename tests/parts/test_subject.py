@@ -144,11 +144,12 @@ def test_the_default_label_is_flatter_than_the_prediction(temperature: float) ->
     (0.01, 10, 2), (1000.0, 10, 2),
 ])  # fmt: skip
 def test_a_ratio_below_one_is_a_share(ratio: float, count: int, expected: int) -> None:
-    assert IntraSubject(ratio=ratio).neighbors(count) == expected
+    assert IntraSubject(ratio=ratio).neighbors(torch.tensor(count)) == expected
 
 
 def test_a_prediction_over_all_images_may_have_a_label_of_one() -> None:
-    assert [IntraSubject(ratio=4.0, predict_over="all").neighbors(count) for count in (1, 6, 8)] == [1, 1, 2]
+    counts = torch.tensor([1, 6, 8])
+    assert IntraSubject(ratio=4.0, predict_over="all").neighbors(counts).tolist() == [1, 1, 2]
 
 
 def similarity(z: Tensor) -> Tensor:

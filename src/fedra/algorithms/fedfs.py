@@ -119,9 +119,8 @@ class IntraSubject(Term, OwnParams, Teachers):
         Ties at rank k are all included.
         """
         scaled = self._label_logits(source, frozen).masked_fill(~comparable, -torch.inf)
-        counts = torch.tensor([self.neighbors(n) for n in range(len(scaled) + 1)], device=scaled.device)
-        ranks = counts[comparable.sum(dim=1, keepdim=True)] - 1
-        smallest = scaled.sort(dim=1, descending=True).values.gather(1, ranks)
+        counts = self.neighbors(comparable.sum(dim=1, keepdim=True))
+        smallest = scaled.sort(dim=1, descending=True).values.gather(1, counts - 1)
         itself = torch.eye(len(scaled), dtype=torch.bool, device=scaled.device)
         nearest = (comparable & (scaled >= smallest)) | itself
         if self.symmetric:
@@ -130,11 +129,12 @@ class IntraSubject(Term, OwnParams, Teachers):
         emphasis = self._emphasis
         return (1 - emphasis) * shares + emphasis * itself.to(shares), nearest
 
-    def neighbors(self, comparable: int) -> int:
+    def neighbors(self, comparable: Tensor) -> Tensor:
         """Return k, the number of images that a label covers, of `comparable` ones (the image itself included)."""
         share = self.ratio if self.ratio < 1 else 1 / self.ratio
         least = 2 if self.predict_over == "nearest" else 1  # a distribution over one image has no gradient
-        return max(min(least, comparable), int(comparable * share + 1e-9), 1)  # 3 * (1 / 3) may round below 1
+        covered = (comparable.float() * share + 1e-4).long()  # 3 * (1 / 3) may round below 1
+        return torch.maximum(covered, comparable.clamp(max=least)).clamp(min=1)
 
     @property
     def _emphasis(self) -> float:
