@@ -1,0 +1,224 @@
+"""The coordinator's server: eight Fleet calls behind mutual TLS, with pulls that wait until there is a question."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import APIRouter, FastAPI, HTTPException
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+
+from fedra.errors import RunError
+from fedra.federation.flower.gate import Gate
+from fedra.federation.flower.link_state import LinkState
+from fedra.federation.flower.private_names import load
+
+HELD = 20.0
+"""Seconds for which a pull waits for a question; Flower's client waits 30."""
+LOOK = 5.0
+MOST_OBJECTS = 1000
+"""Objects of an answer beyond those that its size needs."""
+
+PARSED = load("PROTOBUF_REQUEST_DEPENDENCY")
+handlers = load("fleet_handlers")
+
+
+class Arrivals:
+    """What the server tells its link: signs of life, sessions that began, and answers that are complete."""
+
+    def __init__(self, seen: Callable[[int], None], began: Callable[[int], None], complete: Callable[[str], None]):
+        self.seen, self.began, self.complete = seen, began, complete
+
+
+class FleetServer:
+    """Serves sites in a thread of its own."""
+
+    def __init__(self, links: LinkState, arrivals: Arrivals, is_open: Callable[[str], bool]) -> None:
+        self._links, self._arrivals, self._is_open = links, arrivals, is_open
+        self._events: dict[int, asyncio.Event] = {}
+        self._delivered: dict[int, Any] = {}
+        self._awaited: dict[str, tuple[str, set[str]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self.address = ("", 0)
+        self.most_objects = MOST_OBJECTS
+
+    def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listen; raises if the port is taken."""
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+        config = uvicorn.Config(
+            Gate(self._app()),
+            host=host,
+            port=port,
+            log_level="critical",
+            lifespan="off",
+            ws="none",
+            interface="asgi3",
+            timeout_keep_alive=120,
+            access_log=False,
+            server_header=False,
+        )
+        config.load()
+        config.ssl = context
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="fedra-fleet", daemon=True)
+        self._thread.start()
+        until = time.monotonic() + 20
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise RunError(f"the coordinator must be able to listen on {host}:{port}: the port is taken, or closed")
+            time.sleep(0.01)
+        self.address = self._server.servers[0].sockets[0].getsockname()[:2]
+
+    def _serve(self) -> None:
+        assert self._server is not None
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            try:
+                runner.run(self._server.serve())
+            except SystemExit:  # uvicorn's way to say that it cannot listen
+                return
+
+    def wake(self, node: int) -> None:
+        """Let a waiting pull of a node look for a question."""
+        if self._loop is not None and node in self._events:
+            self._loop.call_soon_threadsafe(self._events[node].set)
+
+    def close(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.should_exit = self._server.force_exit = True
+            for node in list(self._events):
+                self.wake(node)
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def _app(self) -> FastAPI:
+        app = FastAPI(
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+            middleware=[
+                Middleware(BaseHTTPMiddleware, dispatch=load("http_error_translator")),
+                Middleware(load("ProtobufTranslationMiddleware")),
+                Middleware(load("NodeAuthMiddleware")),
+            ],
+        )
+        app.state.linkstate_factory = self._links.factory
+        app.state.enable_supernode_auth = True
+        app.include_router(self._routes())
+        return app
+
+    def _routes(self) -> APIRouter:
+        routes = APIRouter(prefix="/v1/fleet", route_class=load("ProtobufRoute"))
+        state = self._links.state
+
+        @routes.post("/activate-node")
+        def activate(request: Annotated[Any, PARSED]) -> Any:
+            node = state.get_node_id_by_public_key(request.public_key)
+            if node is None:
+                raise HTTPException(403, "this site is not admitted, or no longer")
+            state.deactivate_node(node)  # a node that died takes its session over at once
+            answer = handlers.activate_node(request, state)
+            self._delivered.pop(node, None)
+            self._arrivals.began(node)
+            return answer
+
+        @routes.post("/deactivate-node")
+        def deactivate(request: Annotated[Any, PARSED]) -> Any:
+            return handlers.deactivate_node(request, state)
+
+        @routes.post("/send-node-heartbeat")
+        def beat(request: Annotated[Any, PARSED]) -> Any:
+            self._arrivals.seen(request.node.node_id)
+            return handlers.send_node_heartbeat(request, state)
+
+        @routes.post("/pull-messages")
+        async def pull(request: Annotated[Any, PARSED]) -> Any:
+            return await self._hold(request)
+
+        @routes.post("/pull-object")
+        def pull_object(request: Annotated[Any, PARSED]) -> Any:
+            self._arrivals.seen(request.node.node_id)
+            return handlers.pull_object(request, state)
+
+        @routes.post("/confirm-message-received")
+        def confirm(request: Annotated[Any, PARSED]) -> Any:
+            self._delivered.pop(request.node.node_id, None)
+            return handlers.confirm_message_received(request, state, state.object_store)
+
+        @routes.post("/push-messages")
+        def push(request: Annotated[Any, PARSED]) -> Any:
+            return self._push(request)
+
+        @routes.post("/push-object")
+        def push_object(request: Annotated[Any, PARSED]) -> Any:
+            self._arrivals.seen(request.node.node_id)
+            answer = handlers.push_object(request, state)
+            if answer.stored:
+                self._strike_out(request.session_id, request.object_id)
+            return answer
+
+        return routes
+
+    async def _hold(self, request: Any) -> Any:
+        """Answer a pull when there is a question, or after 20 seconds without one."""
+        node, state = request.node.node_id, self._links.state
+        event = self._events.setdefault(node, asyncio.Event())
+        until = time.monotonic() + HELD
+        while True:
+            self._arrivals.seen(node)
+            if node in self._delivered:  # the connection broke before the node had it
+                return self._delivered[node]
+            event.clear()
+            found = await run_in_threadpool(
+                self._links.locked, lambda: handlers.pull_messages(request, state, state.object_store)
+            )
+            if found.messages_list:
+                self._delivered[node] = found
+                return found
+            if time.monotonic() > until or (self._server is not None and self._server.should_exit):
+                return found
+            try:
+                await asyncio.wait_for(event.wait(), LOOK)
+            except TimeoutError:
+                continue
+
+    def _push(self, request: Any) -> Any:
+        """Take the announcement of an answer: of the node itself, to an open question, with no more than it needs."""
+        node = request.node.node_id
+        self._arrivals.seen(node)
+        if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
+            raise HTTPException(400, "one answer at a time")
+        about = request.messages_list[0].metadata
+        if about.src_node_id != node:
+            raise HTTPException(403, "a site answers for itself alone")
+        question = about.reply_to_message_id
+        if not self._is_open(question):
+            raise HTTPException(410, "the question is not open anymore")
+        count = sum(1 for _ in load("iterate_object_tree")(request.message_object_trees[0]))
+        if count > self.most_objects:
+            raise HTTPException(413, f"an answer must have at most {self.most_objects:,} objects, got {count:,}")
+        answer = handlers.push_messages(request, self._links.state)
+        missing = set(answer.objects_to_push)
+        if missing:
+            self._awaited[answer.session_id] = (question, missing)
+        else:
+            self._arrivals.complete(question)
+        return answer
+
+    def _strike_out(self, session: str, name: str) -> None:
+        question, missing = self._awaited.get(session, ("", set()))
+        missing.discard(name)
+        if question and not missing:
+            del self._awaited[session]
+            self._arrivals.complete(question)

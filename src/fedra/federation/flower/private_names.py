@@ -1,0 +1,107 @@
+"""Every name of Flower that is not in its public interface, and that this package needs: one list, in one place.
+
+If a newer Flower moved one of them, importing this module raises an error that says which.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import Any
+
+from fedra.errors import ConfigError
+
+PRIVATE: dict[str, str] = {
+    # messages and their objects
+    "no_object_id_recompute": "flwr.supercore.inflatable.inflatable_object",
+    "get_all_nested_objects": "flwr.supercore.inflatable.inflatable_object",
+    "get_object_tree": "flwr.supercore.inflatable.inflatable_object",
+    "iterate_object_tree": "flwr.supercore.inflatable.inflatable_object",
+    "make_pull_object_fn_protobuf": "flwr.supercore.inflatable.inflatable_protobuf_utils",
+    "make_push_object_fn_protobuf": "flwr.supercore.inflatable.inflatable_protobuf_utils",
+    "ObjectPullError": "flwr.supercore.inflatable.inflatable_utils",
+    "ObjectPushError": "flwr.supercore.inflatable.inflatable_utils",
+    "inflate_object_from_contents": "flwr.supercore.inflatable.inflatable_utils",
+    "pull_objects": "flwr.supercore.inflatable.inflatable_utils",
+    "push_objects": "flwr.supercore.inflatable.inflatable_utils",
+    "remove_content_from_message": "flwr.app.message.message",
+    "make_message": "flwr.app.message.message",
+    "message_to_proto": "flwr.common.serde",
+    "message_from_proto": "flwr.common.serde",
+    # the link state
+    "get_objectstore_linkstate_factories": "flwr.superlink.config_loader",
+    "get_federation_manager": "flwr.superlink.config_loader",
+    "NOOP_FLWR_AID": "flwr.common.constant",
+    "NOOP_ACCOUNT_NAME": "flwr.common.constant",
+    "SUPERLINK_NODE_ID": "flwr.common.constant",
+    "TIMESTAMP_HEADER": "flwr.common.constant",
+    "NOOP_FEDERATION_ID": "flwr.supercore.constant",
+    "TaskType": "flwr.supercore.constant",
+    "Fab": "flwr.supercore.fab",
+    "TaskIdentity": "flwr.supercore.task_identity",
+    # the Fleet interface of a server
+    "fleet_handlers": "flwr.superlink.servicer.fleet",
+    "NodeAuthMiddleware": "flwr.superlink.routers.fleet.node_auth",
+    "ProtobufRoute": "flwr.supercore.protobuf.routing",
+    "ProtobufTranslationMiddleware": "flwr.supercore.protobuf.translation",
+    "PROTOBUF_REQUEST_DEPENDENCY": "flwr.supercore.protobuf.translation",
+    "http_error_translator": "flwr.supercore.error.http",
+    # the Fleet interface of a node
+    "FleetHttpClient": "flwr.supernode.fleet_http_client",
+    "RuntimeVersionHttpInterceptor": "flwr.supercore.interceptors",
+    "FLEET_HTTP_PUBLIC_KEY_HEADER": "flwr.supercore.constant",
+    "FLEET_HTTP_SIGNATURE_HEADER": "flwr.supercore.constant",
+    "public_key_to_bytes": "flwr.supercore.primitives.asymmetric",
+    "sign_message": "flwr.supercore.primitives.asymmetric",
+    # protobuf messages
+    "Node": "flwr.proto.node_pb2",
+    "ActivateNodeRequest": "flwr.proto.fleet_pb2",
+    "ActivateNodeResponse": "flwr.proto.fleet_pb2",
+    "DeactivateNodeRequest": "flwr.proto.fleet_pb2",
+    "DeactivateNodeResponse": "flwr.proto.fleet_pb2",
+    "PullMessagesRequest": "flwr.proto.fleet_pb2",
+    "PullMessagesResponse": "flwr.proto.fleet_pb2",
+    "PushMessagesRequest": "flwr.proto.fleet_pb2",
+    "PushMessagesResponse": "flwr.proto.fleet_pb2",
+    "SendNodeHeartbeatRequest": "flwr.proto.heartbeat_pb2",
+    "SendNodeHeartbeatResponse": "flwr.proto.heartbeat_pb2",
+    "ConfirmMessageReceivedRequest": "flwr.proto.message_pb2",
+    "ConfirmMessageReceivedResponse": "flwr.proto.message_pb2",
+    "PullObjectRequest": "flwr.proto.message_pb2",
+    "PullObjectResponse": "flwr.proto.message_pb2",
+    "PushObjectRequest": "flwr.proto.message_pb2",
+    "PushObjectResponse": "flwr.proto.message_pb2",
+}
+"""The private names and their modules."""
+TESTED = "1.41.0"
+"""The version of Flower that fedra is tested with."""
+
+
+_NOTHING = object()
+
+
+def find_missing() -> list[str]:
+    """Return the names that the installed Flower does not have."""
+    return [f"{module}.{name}" for name, module in PRIVATE.items() if _find(module, name) is _NOTHING]
+
+
+def load(name: str) -> Any:
+    """Return a private name of Flower."""
+    found = _find(PRIVATE[name], name)
+    if found is _NOTHING:
+        raise ConfigError(
+            f"fedra needs '{PRIVATE[name]}.{name}', which flwr {importlib.metadata.version('flwr')} does not have: "
+            f"pip install 'flwr=={TESTED}'"
+        )
+    return found
+
+
+def _find(module: str, name: str) -> Any:
+    """Return an attribute of a module, or the module of that name within it."""
+    try:
+        found = getattr(importlib.import_module(module), name, _NOTHING)
+        return importlib.import_module(f"{module}.{name}") if found is _NOTHING else found
+    except ModuleNotFoundError as error:
+        if error.name == "flwr":
+            raise ConfigError("a federation needs the extra 'federation': pip install 'fedra[federation]'") from None
+        return _NOTHING

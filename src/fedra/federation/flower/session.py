@@ -1,0 +1,235 @@
+"""A site's connection: it activates, waits for questions, answers them, and comes back after whatever happens."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from flwr.app import Message
+
+from fedra.errors import RunError
+from fedra.federation.flower.flower_codec import RecordCodec, from_records
+from fedra.federation.flower.private_names import load
+from fedra.federation.keys import read_key, site_files
+from fedra.federation.wire import Packet, WireError
+
+HEARTBEAT = 10.0
+FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
+TRIES = 8
+SKEW = 3.0
+"""Seconds by which clocks may differ before a site corrects its own by the coordinator's."""
+
+FleetHttpClient = load("FleetHttpClient")
+
+
+class NotAdmitted(RunError):
+    """The coordinator does not let this site in."""
+
+    exit_code = 3
+
+
+class OtherCoordinator(RunError):
+    """Another certificate than this federation's answers."""
+
+
+class SignedCalls:
+    """Signs the time of every call with the site's key; the time is the coordinator's."""
+
+    def __init__(self, key: Any) -> None:
+        self._key, self._public = key, load("public_key_to_bytes")(key.public_key())
+        self.ahead = timedelta(0)
+
+    def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        """Add the signature to a call."""
+        stamp = (datetime.now(UTC) - self.ahead).isoformat()
+        signature = load("sign_message")(self._key, stamp.encode("ascii"))
+        context.request.headers[load("FLEET_HTTP_PUBLIC_KEY_HEADER")] = b64encode(self._public).decode("ascii")
+        context.request.headers[load("TIMESTAMP_HEADER")] = stamp
+        context.request.headers[load("FLEET_HTTP_SIGNATURE_HEADER")] = b64encode(signature).decode("ascii")
+        return call_next(context)
+
+    def correct(self, response: httpx.Response) -> bool:
+        """Set the clock by the answer's date; returns whether it was wrong."""
+        try:
+            theirs = parsedate_to_datetime(response.headers["date"])
+        except (KeyError, ValueError, TypeError):
+            return False
+        ahead = datetime.now(UTC) - self.ahead - theirs
+        if abs(ahead.total_seconds()) < SKEW:
+            return False
+        self.ahead += ahead
+        return True
+
+
+class PatientClient(FleetHttpClient):  # type: ignore[misc,valid-type]
+    """Flower's client of the Fleet interface, which tries a call again when the connection breaks.
+
+    Every call may be repeated, because objects are named by their content.
+    """
+
+    tries = 1
+
+    def _unary_unary(self, **call: Any) -> Any:
+        wait = 0.1
+        for left in range(self.tries - 1, -1, -1):
+            try:
+                return super()._unary_unary(**call)
+            except httpx.TransportError as error:
+                if left == 0 or isinstance(error, httpx.UnsupportedProtocol) or is_wrong_certificate(error):
+                    raise
+                time.sleep(wait)
+                wait = min(2 * wait, 3.0)
+        raise AssertionError("unreachable")
+
+
+def is_wrong_certificate(error: BaseException | None) -> bool:
+    """Return whether a connection failed because another certificate answered."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class SiteSession:
+    """Connects a site to its coordinator, for as long as the federation lasts."""
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        context: ssl.SSLContext,
+        answer: Callable[[Packet], Packet],
+        tell: Callable[[str], None] = lambda line: None,
+        name: str = "this site",
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        key = read_key(site_files(folder).key)
+        self._signed = SignedCalls(key)
+        self._public = load("public_key_to_bytes")(key.public_key())
+        self._address, self._context, self._answer, self._tell, self._name = address, context, answer, tell, name
+        self._codec, self._is_over = RecordCodec(), is_over
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        """Serve the coordinator until `stopped` is set; raises only if there is no hope."""
+        wait, told = FIRST_WAIT, 0.0
+        while not self.stopped.is_set():
+            began = time.monotonic()
+            try:
+                self._serve()
+            except httpx.HTTPStatusError as error:
+                if self._refused(error.response):
+                    raise NotAdmitted(self._closed()) from None
+            except httpx.TransportError as error:
+                if is_wrong_certificate(error):
+                    raise OtherCoordinator(
+                        f"the certificate of {self._address} must be that of this federation, got another: a proxy or "
+                        "an antivirus program reads along, or it is another server; let fedra pass, or ask the "
+                        "coordinator"
+                    ) from None
+                if time.monotonic() - told > 60:
+                    told = time.monotonic()
+                    self._tell(_describe_break(error, self._address, self._name))
+            except (load("ObjectPullError"), load("ObjectPushError"), WireError, ValueError) as error:
+                self._tell(f"a message was lost ({type(error).__name__}); trying again")
+            if time.monotonic() - began > 60:
+                wait = FIRST_WAIT
+            self.stopped.wait(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    def _refused(self, response: httpx.Response) -> bool:
+        """Return whether a refused call means that the site is not admitted; a wrong clock is corrected."""
+        if response.status_code == 401 and self._signed.correct(response):
+            self._tell("the clock of this machine is wrong; the coordinator's time is used")
+            return False
+        return response.status_code == 403
+
+    def _closed(self) -> str:
+        return f"the coordinator refused {self._name}: it is not admitted, or no longer; ask the coordinator"
+
+    def _client(self) -> Any:
+        version = load("RuntimeVersionHttpInterceptor")(component_name="SuperNode")
+        return PatientClient(
+            f"https://{self._address}", verify=self._context, timeout=30.0, interceptors=[version, self._signed]
+        )
+
+    def _serve(self) -> None:
+        client, done = self._client(), threading.Event()
+        try:
+            request = load("ActivateNodeRequest")(public_key=self._public, heartbeat_interval=HEARTBEAT)
+            node = load("Node")(node_id=client.ActivateNode(request).node_id)
+            client.tries = TRIES
+            threading.Thread(target=self._beat, args=(client, node, done), daemon=True).start()
+            self._tell(f"connected to {self._address}")
+            while not self.stopped.is_set():
+                found = client.PullMessages(load("PullMessagesRequest")(node=node))
+                for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+                    self._work(client, node, load("message_from_proto")(message), tree)
+                    if self._is_over():
+                        self.stopped.set()
+        finally:
+            done.set()
+            client._client.close()
+
+    def _beat(self, client: Any, node: Any, done: threading.Event) -> None:
+        while not done.wait(HEARTBEAT):
+            try:
+                request = load("SendNodeHeartbeatRequest")(node=node, heartbeat_interval=HEARTBEAT)
+                client.SendNodeHeartbeat(request)
+            except (httpx.HTTPError, RuntimeError):
+                continue  # the pull notices, and ends the session
+
+    def _work(self, client: Any, node: Any, question: Any, tree: Any) -> None:
+        """Fetch a question, answer it, and send the answer."""
+        run, name = question.metadata.run_id, question.metadata.message_id
+        ids = [one.object_id for one in load("iterate_object_tree")(tree)]
+        contents = load("pull_objects")(ids, load("make_pull_object_fn_protobuf")(client.PullObject, node, run))
+        client.ConfirmMessageReceived(
+            load("ConfirmMessageReceivedRequest")(node=node, run_id=run, message_object_id=name)
+        )
+        whole = load("inflate_object_from_contents")(name, contents)
+        packet = from_records(whole.content)
+        del whole, contents
+        answer = self._answer(packet)
+        self._send(client, node, run, question, answer)
+
+    def _send(self, client: Any, node: Any, run: int, question: Any, answer: Packet) -> None:
+        with load("no_object_id_recompute")():
+            message = Message(self._codec.to_records(answer), reply_to=question)
+            message.metadata.__dict__["_message_id"] = message.object_id
+            message.metadata.__dict__["_src_node_id"] = node.node_id
+            objects, tree = load("get_all_nested_objects")(message), load("get_object_tree")(message)
+            bare = load("message_to_proto")(load("remove_content_from_message")(message))
+            request = load("PushMessagesRequest")(node=node, messages_list=[bare], message_object_trees=[tree])
+            try:
+                pushed = client.PushMessages(request)
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code not in (410, 413):
+                    raise
+                late = error.response.status_code == 410
+                self._tell("an answer came too late and was dropped" if late else "an answer was too large: refused")
+                return
+            load("push_objects")(
+                objects,
+                load("make_push_object_fn_protobuf")(client.PushObject, node, run, pushed.session_id),
+                object_ids_to_push=set(pushed.objects_to_push),
+            )
+
+
+def _describe_break(error: httpx.TransportError, address: str, name: str) -> str:
+    """Say what a broken connection means: no process there, or a handshake that the coordinator ended."""
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) and "alert" not in str(error).lower():
+        return f"the coordinator at {address} is away; trying again"
+    return f"the coordinator closed the connection: {name} is not admitted (or no longer); trying again"

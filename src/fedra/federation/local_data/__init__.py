@@ -1,0 +1,1 @@
+"""A site's data: read, labeled, divided and checked where they are."""

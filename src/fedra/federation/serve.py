@@ -1,0 +1,358 @@
+"""Run a federation: ask the sites what they have, send the start, then the same rounds as the simulator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import fedra
+from fedra.callbacks.best_model import BestModel
+from fedra.callbacks.callback import Callback
+from fedra.callbacks.curves import Curves
+from fedra.callbacks.recorder import Recorder
+from fedra.callbacks.screen import Screen
+from fedra.config.schema import Config
+from fedra.console import tell
+from fedra.core import tree
+from fedra.core.job import ServerJob
+from fedra.core.model import Weights
+from fedra.core.round import broadcast, init_server
+from fedra.core.round_zero import has_round_zero, take_first_rows
+from fedra.core.tree import Params
+from fedra.data import Dataset
+from fedra.errors import RunError
+from fedra.experiment.build import ServerBuilt
+from fedra.experiment.execution import execute
+from fedra.experiment.plan import Observer
+from fedra.experiment.result import RunResult
+from fedra.federation import wire
+from fedra.federation.exchange import Exchange, SiteState, Watch
+from fedra.federation.federated_runner import CLIENTS_PER_MESSAGE, FederatedRunner, version_of
+from fedra.federation.federation_plan import FederationPlan
+from fedra.federation.inbox import Inbox
+from fedra.federation.link import Link
+from fedra.federation.roster import read_roster, write_roster
+from fedra.federation.server_build import build_server, check_plan
+from fedra.federation.site_tests import SiteEvaluator, accuracy_of, pool_tests
+from fedra.federation.status import SiteRecorder, StatusFile
+from fedra.runners import Runner
+from fedra.storage.client_state.client_files import digest_of
+from fedra.storage.run_folder import RunFolder
+from fedra.storage.state import State
+from fedra.writing import write_atomically
+
+START = "start.safetensors"
+STEP = 0.2
+ASK_AGAIN = 10.0
+"""Seconds after which a site that refused the plan is asked again: its people may have changed their policy."""
+
+
+@dataclass
+class Coordinator:
+    """A federation in a coordinator's folder; `run_folder` holds the record of its run.
+
+    Args:
+        plan: The plan.
+        link: The link to the sites.
+        folder: Where roster, start model, inbox and status are.
+        run_folder: The folder of the run, with metrics, checkpoint and model.
+        test: The coordinator's own data set, if it tests the model too.
+        console: Where progress is shown.
+        stop: Whether the run shall stop after the current round.
+    """
+
+    plan: FederationPlan
+    link: Link
+    folder: Path
+    run_folder: RunFolder
+    test: Dataset | None = None
+    console: Console | None = None
+    stop: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.watch = Watch(tell=lambda line: tell(self.console, line))
+        self.status = StatusFile(
+            self.folder / "status.json", self.watch.sites, self.link.last_seen, self.plan.config.rounds
+        )
+        self.watch.changed = self.status.write
+        self.roster = read_roster(self.folder / "roster.json")
+        self._algorithm = check_plan(self.plan)
+        self._described: set[str] = set()
+        self._refused: dict[str, tuple[str, float]] = {}
+        self._starts: dict[str, str | None] = {}  # the digest of the start model that each site says it has
+        self.inbox = Inbox(self.folder / "inbox")
+        self.exchange = Exchange(self.plan.federation, self.link, self.inbox, self.watch)
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the run: as planned, with a checkpoint after every round and no limit of repetitions."""
+        config = self.plan.config
+        faults = config.faults.model_copy(update={"retries": 10**6})
+        return config.model_copy(
+            update={"checkpoint": config.checkpoint.model_copy(update={"seconds": 0.0}), "faults": faults}
+        )
+
+    def run(self, callbacks: Sequence[Callback] = ()) -> RunResult:
+        """Run the federation from its start or its last checkpoint to the end."""
+        self._gather()
+        built = self._build()
+        engine = FederatedEngine(self, built)
+        weights = built.job.initial()
+        self.link.limit(4 * CLIENTS_PER_MESSAGE * sum(map(tree.size_in_bytes, weights)))
+        self.watch.durable = self.run_folder.checkpoint.saved_round
+        resumed = self.run_folder.has_run
+        opened = self.run_folder.open_to_resume() if resumed else self.run_folder.create(self.config, False)
+        with opened:
+            if resumed and self.run_folder.checkpoint.exists():
+                fresh = init_server(built.job.algorithm, built.job.initial())
+                state = self.run_folder.checkpoint.load(fresh)
+                engine.runner.versions |= {
+                    client: version
+                    for client in state.memory
+                    if (version := version_of(state.memory.get(client))) is not None
+                }
+                self._send_start(self._start_blob(None))
+                self.watch.tell(f"resumed after round {state.round}")
+            else:
+                state = self._first_state(built)
+            self.run_folder.truncate(state.round)
+            recorder = SiteRecorder(engine.runner, self.status, self.run_folder)
+            self.watch.changed = recorder.refresh
+            standing: list[Callback] = [recorder, Recorder(self.run_folder, 0.0), StopWhenAsked(self.stop), Curves()]
+            if self.console is None or not self.console.is_terminal:
+                standing.insert(2, Screen())
+            return execute(self.config, built, engine, self.run_folder, state, standing, callbacks, self.console)
+
+    # before the rounds
+
+    def _gather(self) -> None:
+        """Wait for the sites and ask each what it has, until enough take part."""
+        self.status.set_phase("waiting for sites")
+        needed = self.plan.federation.sites
+        told: set[str] = set()
+        described = self._described
+        while len(described) < needed:
+            for site in self._newcomers():
+                if self._describe(site) is None:
+                    count = len(self.roster.numbers(site))
+                    self.watch.tell(f"{site}: clients {count}, examples {self._count(site):,}")
+            missing = f"{len(described)} of {needed} sites are there"
+            if missing not in told:
+                told.add(missing)
+                self.status.set_phase(missing)
+            if len(described) < needed:
+                if self.stop():
+                    raise RunError("stopped while waiting for sites: go on with the same command")
+                self.status.write()
+                time.sleep(STEP)
+        write_roster(self.folder / "roster.json", self.roster)
+
+    def _count(self, site: str) -> int:
+        return sum(map(self.roster.size, self.roster.numbers(site)))
+
+    def _describe(self, site: str) -> str | None:
+        """Ask a site what it has and add it to the roster; returns why it cannot take part."""
+        words = wire.DescribeAsk(fedra=fedra.__version__, wire=wire.WIRE, plan=self.plan.public)
+        answer = self.exchange.ask_all({site: wire.packet("describe", words)})[site]
+        reason = self._take_description(site, answer)
+        if reason is None:
+            self._described.add(site)
+            self._refused.pop(site, None)
+            return None
+        if self._refused.get(site, ("", 0.0))[0] != reason:
+            self.watch.tell(f"{site} does not take part: {reason}")
+        self._refused[site] = (reason, time.monotonic())
+        self.watch.sites.setdefault(site, SiteState()).state = "refused"
+        self.watch.sites[site].reason = reason
+        return reason
+
+    def _newcomers(self) -> list[str]:
+        """Return the present sites that did not describe themselves yet; one that refused is asked again later."""
+        now = time.monotonic()
+        waiting = {site for site, (_, when) in self._refused.items() if now - when < ASK_AGAIN}
+        return [site for site in self.link.present() if site not in self._described and site not in waiting]
+
+    def _take_description(self, site: str, answer: wire.Packet | str) -> str | None:
+        if isinstance(answer, str):
+            return answer
+        try:
+            words = wire.read_answer(answer, "describe")
+            if isinstance(words, wire.Refusal):
+                return words.reason
+            if tuple(words.shape) != tuple(self.plan.schema.shape):
+                return f"its examples have shape {tuple(words.shape)}, the plan {tuple(self.plan.schema.shape)}"
+            self.roster = self.roster.with_site(
+                site,
+                words,
+                owned=self._algorithm.owns_classes,
+                equal=self.plan.federation.weighting == "equal",
+            )
+        except RunError as error:
+            return str(error)
+        self._starts[site] = words.start
+        self.watch.sites.setdefault(site, SiteState()).state = "ready"
+        return None
+
+    def _build(self) -> ServerBuilt:
+        rule = self.plan.federation.evaluation
+        test = self.test if rule in ("server", "both") else None
+        built = build_server(self.plan, self.roster, test)
+        if rule in ("sites", "both"):
+            own = built.evaluator if rule == "both" and test is not None else None
+            return replace(built, evaluator=SiteEvaluator(own))
+        return built
+
+    def _first_state(self, built: ServerBuilt) -> State:
+        """Send the start, let clients compute the first rows of their classes, and return the state before round 1."""
+        self.status.set_phase("sending the start")
+        job = built.job
+        weights = job.initial()
+        rows: dict[int, Params] = {}
+        if has_round_zero(job):
+            self._send_start(self._start_blob(job.common(weights)))
+            self.status.set_phase("round zero")
+            for site, answer in self.exchange.ask_all({s: self._round_zero(s) for s in self.roster.sites()}).items():
+                rows |= self._first_rows(job, site, answer)
+        weights = take_first_rows(job, weights, {client: rows[client] for client in sorted(rows)})
+        self._send_start(self._start_blob(job.common(weights)))
+        memory = self.run_folder.checkpoint.memories()
+        return State(0, init_server(job.algorithm, weights), memory)
+
+    def _round_zero(self, site: str) -> wire.Packet:
+        return wire.packet("round-zero", wire.RoundZeroAsk(plan=self.plan.digest, cohort=self.roster.numbers(site)))
+
+    def _first_rows(self, job: ServerJob, site: str, answer: wire.Packet | str) -> dict[int, Params]:
+        """Return the checked rows of a site's clients; all must be there, because server rules need all classes."""
+        reason = answer if isinstance(answer, str) else None
+        if isinstance(answer, wire.Packet):
+            words = wire.read_answer(answer, "round-zero")
+            reason = words.reason if isinstance(words, wire.Refusal) else None
+        if reason is not None or not isinstance(answer, wire.Packet):
+            raise RunError(f"{site} must take part in round zero, but: {reason}")
+        sent, weights = answer.tree("own"), job.initial()
+        for client in self.roster.numbers(site):
+            wanted = job.rows_for(client, weights)
+            for name, value in sent.get(str(client), {}).items():
+                if name not in wanted or value.shape != wanted[name].shape or not bool(value.isfinite().all()):
+                    raise RunError(f"{site} sent first rows that do not fit: '{name[:80]}' of client {client}")
+        return {client: sent.get(str(client), {}) for client in self.roster.numbers(site)}
+
+    def _start_blob(self, common: Weights | None) -> bytes:
+        """Return the start model as sites receive it, kept in the folder; None reads the kept one."""
+        path = self.folder / START
+        if common is not None:
+            write_atomically(path, wire.encode_tree({"params": common.params, "buffers": common.buffers}))
+        return path.read_bytes()
+
+    def _send_start(self, blob: bytes, sites: Sequence[str] | None = None) -> None:
+        digest = digest_of(blob)
+        questions = {}
+        for site in sorted(self._described) if sites is None else sites:
+            words = wire.StartAsk(plan=self.plan.digest, numbers=self.roster.numbers(site), start=digest)
+            sent = {} if self._starts.get(site) == digest else {"shared": blob}
+            questions[site] = wire.packet("start", words, sent)
+        for site, answer in self.exchange.ask_all(questions).items():
+            words_or_refusal = answer if isinstance(answer, str) else wire.read_answer(answer, "start")
+            if isinstance(words_or_refusal, str | wire.Refusal):
+                reason = words_or_refusal if isinstance(words_or_refusal, str) else words_or_refusal.reason
+                raise RunError(f"{site} must have the model that the run starts from, but: {reason}")
+            self._starts[site] = digest
+
+    def admit_new(self, state: State, engine: FederatedEngine) -> bool:
+        """Take in sites that came since the start; returns whether the roster grew."""
+        known = set(self.roster.sites())
+        described = [site for site in self._newcomers() if self._describe(site) is None]
+        if not described:
+            return False
+        self._send_start(self._start_blob(None), described)
+        joined = [site for site in described if site not in known]
+        if not joined:
+            return False
+        write_roster(self.folder / "roster.json", self.roster)
+        built = self._build()
+        engine.take(built)
+        grown = grow_rows(built.job, state.server.weights)
+        state.server = replace(state.server, weights=grown)
+        self.watch.tell(f"joined before round {state.round + 1}: {', '.join(joined)}")
+        return True
+
+
+def grow_rows(job: ServerJob, weights: Weights) -> Weights:
+    """Return the weights with rows for classes that are new; the others stay as they are."""
+    if job.owners is None:
+        return weights
+    fresh = job.initial()
+    params = dict(weights.params)
+    for name in job.owned:
+        rows = fresh.params[name].clone()
+        rows[: len(params[name])] = params[name]
+        params[name] = rows
+    return Weights(params, weights.buffers)
+
+
+class FederatedEngine:
+    """The sites train and test; this machine has no client's data."""
+
+    def __init__(self, coordinator: Coordinator, built: ServerBuilt) -> None:
+        self._coordinator = coordinator
+        self.job, self.built = built.job, built
+        self.runner = FederatedRunner(
+            coordinator.plan,
+            built.job,
+            coordinator.roster,
+            coordinator.exchange,
+            coordinator.inbox,
+            coordinator.watch,
+        )
+
+    def take(self, built: ServerBuilt) -> None:
+        """Go on with another job, after the roster grew."""
+        self.job, self.built = built.job, built
+        self.runner.take(built.job, self._coordinator.roster)
+
+    @contextmanager
+    def open_runner(self, console: Console | None) -> Iterator[Runner]:
+        yield self.runner
+
+    def observers(self, past: list[dict[str, Any]]) -> tuple[Observer, ...]:
+        return ()
+
+    def grow(self, state: State) -> bool:
+        return self._coordinator.admit_new(state, self)
+
+    def final_tests(
+        self, state: State, folder: RunFolder | None, console: Console | None, best: BestModel | None
+    ) -> dict[str, Any]:
+        """Let sites save the final model, and test it and their own models on their held-out data."""
+        received = broadcast(self.job.algorithm, state.server)
+        found = self.runner.ask_tests(state.round, state.server.weights, received, final=True)
+        pooled = {f"sites_{key}": value for key, value in pool_tests(found).items() if not key.startswith("sites_")}
+        by_site: dict[str, Any] = {}
+        for site, tests in found.items():
+            if isinstance(tests, str):
+                by_site[site] = {"reason": tests}
+                continue
+            own = [one.own_correct for one in tests if one.own_correct is not None]
+            count = sum(one.examples for one in tests)
+            by_site[site] = {"examples": count, "accuracy": accuracy_of(tests) if tests else None}
+            if own and count:
+                by_site[site]["personal_accuracy"] = sum(own) / count
+        return {**pooled, "sites": by_site}
+
+
+class StopWhenAsked(Callback):
+    """Ends the process' part after a round if somebody asked for it; the same command goes on later."""
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self._asked = asked
+
+    def on_round_end(self, run: Any, report: Any) -> None:
+        if self._asked() and run.round < run.rounds:
+            raise KeyboardInterrupt
