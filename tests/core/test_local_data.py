@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import toy
+from fedra.core import batches
 from fedra.core.batches import Examples, LocalData
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
+from fedra.core.random import shuffles
 from fedra.errors import DataError
 
 MODEL = Model(toy.mlp())
@@ -105,3 +107,17 @@ def test_inputs_take_the_models_type_and_whole_numbers_stay() -> None:
 def test_a_client_without_examples_is_refused(batch: int | None) -> None:
     with pytest.raises(DataError, match="at least one example, got none for client 3"):
         local(LocalTraining(batch=batch), count=0, client=3)
+
+
+def test_the_orders_of_many_epochs_are_made_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "EPOCHS_AHEAD", 3)
+    whole = shuffles(5, 2, [7], [11], 8)
+    for some in (range(8), range(3, 6), range(7, 8)):
+        assert (shuffles(5, 2, [7], [11], some) == whole[some.start : some.stop]).all()
+    data = object.__new__(batches.LocalData)
+    data._local, data._examples = LocalTraining(epochs=8), Examples(torch.zeros(11, 1), torch.zeros(11))
+    found = list(data._orders(5, 2, 7))
+    assert [epoch for epoch, _ in found] == list(range(8))
+    assert (torch.stack([order for _, order in found]).numpy() == whole).all()
+    data._local = LocalTraining(epochs=10**6)
+    assert next(data._orders(5, 2, 7))[0] == 0  # at once, without a million orders

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from torch import Tensor
 
-from fedra.algorithms import fedavg
+import fedra
+import tiny
+from fedra.algorithms import fedavg, scaffold
 from fedra.algorithms.fednova import NormalizedMean
+from fedra.core import tree
+from fedra.core.capabilities import CollectsUploads
 from fedra.core.model import Weights
 from fedra.core.part import Combine
 from fedra.core.round import init_server, server_update
@@ -111,3 +118,31 @@ def test_a_stack_counts_as_its_uploads_one_by_one(rule: Combine) -> None:
     assert float(found.params["w"]) == pytest.approx(float(wanted.params["w"]), rel=1e-6)
     assert float(found.buffers["body.mean"]) == pytest.approx(float(wanted.buffers["body.mean"]), rel=1e-6)
     assert int(found.buffers["body.batches"]) == int(wanted.buffers["body.batches"])
+
+
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.3)], ids=lambda rule: rule.name)
+def test_what_parts_collect_is_robust_too(rule: Combine) -> None:
+    """SCAFFOLD's control variate is the drift of the center, however far two of seven clients lie."""
+    algorithm = scaffold().plus(rule)
+    part = next(iter(algorithm.with_capability(CollectsUploads)))
+    server = init_server(algorithm, Weights({"w": torch.zeros(1)}, {}))
+
+    def control(*values: float) -> float:
+        sent = [replace(upload(v), buffers={}, extras={part: {"rate": torch.tensor([2.0])}}) for v in values]
+        after = server_update(algorithm, server, sent, Population(clients=7, examples=7))
+        (found,) = (value for value in tree.flatten(after.memory).values())
+        return float(found)
+
+    honest = control(1, 2, 3, 4, 5, 6, 7)
+    assert honest == pytest.approx(control(1, 2, 3, 4, 5, 6e6, 7e6), rel=1e-6)
+    assert honest != 0
+    assert honest == pytest.approx(control(4, 4, 4, 4, 4, 4, 4), rel=1e-6)
+
+
+def test_a_rule_that_trims_nobody_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert TrimmedMean(0.25).caution(4) is None
+    assert TrimmedMean(0.0).caution(4) is None
+    assert Median().caution(1) is None
+    assert "set trim to at least 0.1" in str(TrimmedMean(0.099).caution(10))
+    fedra.run(tiny.table(rounds=1, algorithm={"name": "fedavg", "plus": ["trimmed-mean"]}), console=Console(width=200))
+    assert "trimmed-mean leaves out no client: trim = 0.1 of 4 clients" in capsys.readouterr().out

@@ -1,0 +1,113 @@
+"""Combine rules that choose a weight for every upload, once all of a round have come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedra.core import tree
+from fedra.core.model import Weights
+from fedra.core.part import Combine
+from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
+from fedra.core.view import Upload
+
+BLOCK = 65_536
+"""Coordinates whose inner products are computed at once, so memory stays small."""
+
+
+class Selecting(Combine, abstract=True):
+    """A combine rule that chooses one weight per upload from the inner products of the updates.
+
+    Subclasses define `choose_weights`. All uploads of a round are kept until it is finished; other parts that collect
+    uploads see each one with its update scaled by (number of uploads) * weight.
+
+    Example:
+        ```python
+        class Shortest(Selecting):  # the shortest update alone
+            def choose_weights(self, gram, examples):
+                return torch.nn.functional.one_hot(gram.diagonal().argmin(), len(gram)).double()
+        ```
+    """
+
+    def choose_weights(self, gram: Tensor, examples: Sequence[int]) -> Tensor:
+        """The weights of the uploads.
+
+        Args:
+            gram: Inner products (n, n) of the updates in float64.
+            examples: The clients' numbers of examples, as they claim.
+
+        Returns:
+            A weight (n,) for each upload; they need not add up to one.
+        """
+        raise TypeError(f"{type(self).__name__} must define choose_weights")
+
+    def add(self, total: Tree, upload: Upload) -> Tree:
+        return {"uploads": [*total.get("uploads", []), upload]}
+
+    def select(self, total: Tree) -> list[Upload]:
+        """The uploads with their updates scaled by (number of uploads) * weight; those of weight 0 are left out.
+
+        Args:
+            total: The uploads of the round.
+
+        Returns:
+            The selected uploads.
+        """
+        uploads: list[Upload] = total["uploads"]
+        gram = inner_products([upload.delta for upload in uploads])
+        weights = self.choose_weights(gram, [upload.examples for upload in uploads]).tolist()
+        return [
+            replace(upload, delta=tree.scale(upload.delta, len(uploads) * weight))
+            for upload, weight in zip(uploads, weights, strict=True)
+            if weight
+        ]
+
+    def finish(self, total: Tree) -> Weights:
+        """The weighted sum of the updates; buffers are averaged over the selected uploads."""
+        selected, count = self.select(total), len(total["uploads"])
+        change: Params = {}
+        buffers: Params = {}
+        for upload in selected:
+            change = tree.accumulate(change, upload.delta, 1 / count)
+            tracked = {name: value for name, value in upload.buffers.items() if value.is_floating_point()}
+            buffers = tree.accumulate(buffers, tracked, 1 / len(selected))
+        counters = {
+            name: torch.stack([upload.buffers[name] for upload in selected]).amax(dim=0)
+            for name, value in selected[0].buffers.items()
+            if not value.is_floating_point()
+        }
+        return Weights(change, {**buffers, **counters})
+
+    def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        for upload in uploads:
+            total = self.add(total, upload)
+        return total
+
+
+def inner_products(updates: Sequence[Params]) -> Tensor:
+    """The inner products (n, n) of updates in float64.
+
+    Each block of coordinates is centered before the product, so distances of nearly equal updates do not vanish in
+    cancellation; the means are added back afterward.
+
+    Args:
+        updates: Tensors by parameter name, the same names for each.
+
+    Returns:
+        The matrix on the CPU.
+    """
+    count = len(updates)
+    gram = torch.zeros(count, count, dtype=torch.float64)
+    for name in updates[0]:
+        stacked = torch.stack([update[name].reshape(-1) for update in updates])
+        for start in range(0, stacked.shape[1], BLOCK):
+            block = stacked[:, start : start + BLOCK].double()
+            center = block.mean(dim=0)
+            rest = block - center
+            along = rest @ center
+            gram += (rest @ rest.T + along.unsqueeze(0) + along.unsqueeze(1) + center @ center).cpu()
+    return gram

@@ -1,0 +1,120 @@
+"""What a configuration's privacy would cost, before any data are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedra.config.schema import Config
+from fedra.errors import ConfigError
+from fedra.experiment.private_run import sampling_rate
+from fedra.privacy.accounting import Mechanism, noise_for
+
+POINTS = (0.1, 0.25, 0.5, 1.0)
+"""Shares of the rounds at which epsilon is computed."""
+FACTORS = (0.5, 1.0, 2.0)
+"""Factors on the noise that are compared."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Epsilon over the rounds for several amounts of noise.
+
+    Args:
+        delta: The probability with which the bound may fail.
+        rate: Sampling rate that is counted; 1 without amplification.
+        rounds: The rounds of the columns.
+        epsilons: For each noise, epsilon after each of the rounds.
+        chosen: The configured noise, or the noise for the target.
+        target: The configured budget, and the last round within it; None without one.
+        clients: Expected clients per round; None if the data decide the number of clients.
+
+    Example:
+        ```python
+        plan_budget(config).epsilons[1.0]  # epsilon after 10, 25, 50 and 100 % of the rounds with noise 1
+        ```
+    """
+
+    delta: float
+    rate: float
+    rounds: tuple[int, ...]
+    epsilons: dict[float, tuple[float, ...]]
+    chosen: float
+    target: tuple[float, int] | None
+    clients: float | None
+
+    def noise_ratio(self, parameters: int) -> float | None:
+        """Length of the noise on the mean over the clip norm, for a model of a number of parameters.
+
+        Args:
+            parameters: Number of uploaded values.
+
+        Returns:
+            noise * sqrt(parameters) / clients, or None if the number of clients is not known.
+        """
+        return None if self.clients is None else self.chosen * parameters**0.5 / self.clients
+
+
+def plan_budget(config: Config) -> Budget:
+    """Compute what a configuration's privacy would cost.
+
+    Args:
+        config: The configuration; privacy.delta, and noise or epsilon must be set.
+
+    Returns:
+        The budget.
+
+    Raises:
+        ConfigError: If the configuration does not ask for privacy.
+
+    Example:
+        ```python
+        budget = plan_budget(fedra.config.read("private.toml"))
+        ```
+    """
+    privacy, rate = config.privacy, sampling_rate(config)
+    if privacy.level == "none":
+        raise ConfigError("privacy.level must be 'client' to compute a budget, got 'none': add [privacy] to the file")
+    if privacy.delta is None:
+        raise ConfigError("privacy.delta must be set, got none: set it below 1 / clients, such as 1e-5")
+    if privacy.noise == "auto" and privacy.epsilon is None:
+        raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
+    if privacy.noise == "auto":
+        assert privacy.epsilon is not None
+        chosen = noise_for(privacy.epsilon, privacy.delta, rate, config.rounds)
+    else:
+        chosen = privacy.noise
+    rounds = tuple(sorted({max(1, round(share * config.rounds)) for share in POINTS}))
+    epsilons = {
+        factor * chosen: tuple(Mechanism(factor * chosen, rate).epsilon(count, privacy.delta) for count in rounds)
+        for factor in FACTORS
+    }
+    target = None
+    if privacy.epsilon is not None:
+        last = Mechanism(chosen, rate).releases_within(privacy.epsilon, privacy.delta)
+        target = (privacy.epsilon, min(last, config.rounds))
+    count = config.partition.clients
+    clients = config.cohort.fraction * count if count else None
+    return Budget(privacy.delta, rate, rounds, epsilons, chosen, target, clients)
+
+
+def planned_epsilon(config: Config) -> float | None:
+    """Return the epsilon that a configuration may spend.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        Its budget, or the epsilon of all its rounds; None if it gives no guarantee.
+
+    Example:
+        >>> planned_epsilon(Config()) is None
+        True
+    """
+    privacy = config.privacy
+    if privacy.level == "none" or privacy.seed == "run" or privacy.delta is None:
+        return None
+    if privacy.epsilon is not None:
+        return privacy.epsilon
+    if privacy.noise == "auto":
+        return None
+    return Mechanism(privacy.noise, sampling_rate(config)).epsilon(config.rounds, privacy.delta)

@@ -1,0 +1,349 @@
+"""From `[privacy]` and `[secure]` to what a run does with them: its mechanism, its secret, its cohorts, its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from fedra.config.mode import is_centralized
+from fedra.config.schema import Config, PrivacySection
+from fedra.core.algorithm import Algorithm
+from fedra.core.capabilities import ReleaseTerms
+from fedra.core.job import ServerJob
+from fedra.core.released_fold import Layout, Release, Released, ReleasedFold, upload_blocks
+from fedra.core.tree import unflatten
+from fedra.core.uploads import Uploads
+from fedra.core.view import Population, Server
+from fedra.errors import ConfigError
+from fedra.experiment.cohort import CohortRule, Expected
+from fedra.experiment.plan import Plan
+from fedra.parts.private import PrivateMean
+from fedra.privacy.accounting import Mechanism, accountant_name, check_installed, noise_for
+from fedra.privacy.client_level import ClipAndNoise, PrivateSum
+from fedra.privacy.compatible import check_delta, check_sums
+from fedra.privacy.secret import Secret, read_secret, write_secret
+from fedra.privacy.secure.neighbors import check_degree
+from fedra.privacy.secure.secure_messages import FEWEST
+from fedra.privacy.statement import PrivacyStatement
+from fedra.storage.run_folder import RunFolder
+from fedra.storage.state import State
+
+UNCOVERED = ("train_loss", "clients", "dropped", "restarted", "bytes_up")
+"""Metrics of a round that single clients move."""
+SECRET = "checkpoint/secret"
+
+
+def check_privacy(config: Config, algorithm: Algorithm) -> None:
+    """Raise for settings that privacy does not allow, before any data are read."""
+    privacy = config.privacy
+    if privacy.level == "none":
+        return
+    check_installed()
+    if is_centralized(config):
+        raise ConfigError("privacy.level = 'client' needs clients, got mode = 'centralized': train federated")
+    if privacy.epsilon is None and privacy.noise == "auto":
+        raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
+    samples = config.cohort.sampling == "poisson" or config.cohort.fraction == 1
+    if privacy.amplification == "auto" and not samples:
+        raise ConfigError(
+            "cohorts of a fixed size have no proven amplification: set cohort.sampling = 'poisson', or "
+            "privacy.amplification = 'none', which counts every round that a client takes part in"
+        )
+    if privacy.figures == "covered" and any(config.diagnostics.model_dump().values()):
+        raise ConfigError(
+            "diagnostics look at clients' models as they are, which privacy.figures = 'covered' rules out: turn them "
+            "off, or set privacy.figures = 'all'"
+        )
+    if privacy.figures == "covered" and (algorithm.personalize is not None or config.evaluation.per_client):
+        raise ConfigError(
+            "tests of personal models and of single clients are not covered by the guarantee: set "
+            "privacy.figures = 'all', or leave them out"
+        )
+
+
+def add_privacy(config: Config, job: ServerJob) -> Algorithm:
+    """Return the job's algorithm with the private mean around its combine rule, if the configuration asks for one."""
+    algorithm, clients = job.algorithm, len(job.clients)
+    if config.secure.aggregation != "none":
+        check_sums(algorithm, job.model.has_buffers, "secure")
+        _check_cohort(config, clients)
+    privacy = config.privacy
+    if privacy.level == "none":
+        return algorithm
+    check_sums(algorithm, job.model.has_buffers, "privacy")
+    delta = check_delta(privacy.delta, clients)
+    adaptive, capped = privacy.clip == "adaptive", privacy.weights == "capped"
+    expected = config.cohort.fraction * clients
+    part = PrivateMean(
+        inner=algorithm.combine,
+        noise=_noise(config, delta),
+        clip=privacy.clip_start if privacy.clip == "adaptive" else privacy.clip,
+        quantile=privacy.quantile if adaptive else None,
+        expected=expected,
+        weight=config.cohort.fraction * sum(map(weight_by(privacy), _sizes(job))) if capped else None,
+    )
+    return replace(algorithm, combine=part)
+
+
+def _check_cohort(config: Config, clients: int) -> None:
+    """Raise unless the cohorts of a secure run hide their members, and their masks are affordable."""
+    cohort = CohortRule(config.cohort.fraction).size(clients)
+    if cohort < FEWEST:
+        raise ConfigError(
+            f"a secure sum needs at least {FEWEST} clients in a round, got {cohort}: fewer would learn each other's "
+            "uploads; raise cohort.fraction"
+        )
+    check_degree(config.secure.neighbors, cohort)
+
+
+def weight_by(privacy: PrivacySection) -> Callable[[int], float]:
+    """Return a client's weight by its number of examples."""
+    if privacy.weights == "uniform":
+        return lambda examples: 1.0
+    return lambda examples: min(examples / privacy.cap, 1.0)
+
+
+def sampling_rate(config: Config) -> float:
+    """Return the sampling rate that the accountant may count; 1 without amplification."""
+    return (
+        config.cohort.fraction
+        if config.cohort.sampling == "poisson" and config.privacy.amplification == "auto"
+        else 1.0
+    )
+
+
+def _noise(config: Config, delta: float) -> float:
+    privacy = config.privacy
+    if privacy.noise != "auto":
+        return privacy.noise
+    assert privacy.epsilon is not None  # check_privacy
+    return noise_for(privacy.epsilon, delta, sampling_rate(config), config.rounds)
+
+
+@dataclass
+class PrivateRun:
+    """The privacy of one run: opens the fold of every round, and says what was spent."""
+
+    config: Config
+    job: ServerJob
+    secret: Secret
+    secret_path: Path | None = None
+
+    @property
+    def least(self) -> int:
+        """Fewest uploads of a round: a private cohort may be empty, and a secure sum needs three."""
+        return FEWEST if self.config.secure.aggregation != "none" else 0
+
+    @property
+    def part(self) -> PrivateMean | None:
+        """The private mean; None with secure aggregation alone."""
+        combine = self.job.algorithm.combine
+        return combine if isinstance(combine, PrivateMean) else None
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """What the accountant counts."""
+        return None if self.part is None else Mechanism(self.part.noise, sampling_rate(self.config))
+
+    def rounds_within_budget(self) -> int:
+        """Return the number of rounds to train: those of the configuration, or fewer if the budget ends before."""
+        mechanism, privacy = self.mechanism, self.config.privacy
+        if mechanism is None or privacy.epsilon is None or privacy.delta is None:
+            return self.config.rounds
+        if mechanism.epsilon(self.config.rounds, privacy.delta) <= privacy.epsilon * (1 + 1e-9):
+            return self.config.rounds
+        found = mechanism.releases_within(privacy.epsilon, privacy.delta)
+        if not found:
+            raise ConfigError(
+                f"privacy.epsilon = {privacy.epsilon:g} must allow at least one round, but one round with noise "
+                f"{mechanism.noise:g} costs {mechanism.epsilon(1, privacy.delta):.2f}: raise noise or epsilon"
+            )
+        return found
+
+    def change(self, plan: Plan) -> Plan:
+        """Return the plan with private cohorts and folds, and no more rounds than the budget allows."""
+        return replace(plan, rounds=self.rounds_within_budget(), cohort=self.cohort(), folding=self)
+
+    def announcement(self, rounds: int) -> str:
+        """Return what the screen says before the first round."""
+        secure = "secure aggregation: the server sees sums over the clients of a round"
+        statement = self.statement(rounds)
+        if statement is None:
+            return secure
+        ends = f"; the budget ends the run after round {rounds}" if rounds < self.config.rounds else ""
+        return f"{statement.sentence()} after {rounds} rounds{ends}; not covered: {', '.join(statement.not_covered)}"
+
+    def budget_spent(self, state: State) -> bool:
+        """Return whether the run ended because another round would have exceeded its budget."""
+        return self.part is not None and state.round >= self.rounds_within_budget()
+
+    def cohort(self) -> CohortRule:
+        """Return the rule that samples cohorts, from the secret if privacy counts on it."""
+        section = self.config.cohort
+        private = self.part is not None and section.sampling == "poisson"
+        return CohortRule(section.fraction, section.sampling, self.secret if private else None)
+
+    def fold(self, job: ServerJob, server: Server, round: int, attempt: int, expected: Expected) -> ReleasedFold:
+        """Open the fold of a round."""
+        terms = release_terms(job, round)
+        layout = Layout.of(upload_blocks(job.algorithm, blank_upload(expected), terms))
+        part = self.part
+        if part is None:
+            return self._secure_fold(job, layout, terms)
+        release = PrivateSum(_numbers(part, server), layout.length, self.secret, round, attempt)
+        return PrivateFold(part, release, job.algorithm, layout, terms, weight_by(self.config.privacy))
+
+    def _secure_fold(self, job: ServerJob, layout: Layout, terms: ReleaseTerms) -> ReleasedFold:
+        largest = max(_sizes(job))
+        release = SecureCohort(self.config, layout)
+        return ReleasedFold(job.algorithm, release, layout, terms, lambda examples: examples / largest)
+
+    def record(self, server: Server, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Return the metrics of a round that the guarantee covers, with what was spent so far."""
+        part, privacy = self.part, self.config.privacy
+        if part is None or self.mechanism is None or privacy.delta is None:
+            return metrics
+        kept = metrics if privacy.figures == "all" else {k: v for k, v in metrics.items() if k not in UNCOVERED}
+        tested = metrics["round"] % self.config.evaluation.every == 0 or metrics["round"] == self.config.rounds
+        key = "epsilon" if privacy.seed == "secret" else "epsilon_if_secret"
+        spent = self.mechanism.epsilon(part.releases(server), privacy.delta) if tested else None
+        return {
+            **kept,
+            key: spent,
+            "clip": part.clip_norm(server),
+            "noise_share": float(server.memory[part.name]["noise_share"]),
+        }
+
+    def may_record_clients(self) -> bool:
+        """Return whether clients.jsonl, which names the cohorts, may be written."""
+        return self.part is None or self.config.privacy.figures == "all"
+
+    def statement(self, releases: int) -> PrivacyStatement | None:
+        """Return what is said about the run's privacy after a number of rounds."""
+        part, mechanism, privacy = self.part, self.mechanism, self.config.privacy
+        if part is None or mechanism is None or privacy.delta is None:
+            return None
+        spent = mechanism.epsilon(releases, privacy.delta)
+        secret = privacy.seed == "secret"
+        return PrivacyStatement(
+            epsilon=spent if secret else None,
+            epsilon_if_secret=None if secret else spent,
+            delta=privacy.delta,
+            noise=part.noise,
+            clip=privacy.clip,
+            rate=mechanism.rate,
+            releases=releases,
+            accountant=accountant_name(),
+        )
+
+    def forget(self) -> None:
+        """Remove the secret of a finished run, so no one can recompute its noise."""
+        if self.secret_path is not None:
+            self.secret_path.unlink(missing_ok=True)
+
+
+class PrivateFold(ReleasedFold):
+    """A released fold that also advances the mechanism: the clip norm and the number of releases."""
+
+    def __init__(self, part: PrivateMean, release: PrivateSum, *rest: Any) -> None:
+        algorithm, *others = rest
+        super().__init__(algorithm, release, *others)
+        self._part, self._sum = part, release
+
+    def finish(
+        self, server: Server, population: Population, observe: Callable[[Server, Server], None] | None = None
+    ) -> Server:
+        after = super().finish(server, population, observe)
+        return self._part.after_release(after, self._sum.next_clip(), self._sum.noise_share)
+
+
+class SecureCohort:
+    """Keeps the round's vectors until all have come, then adds them up by the secure protocol."""
+
+    def __init__(self, config: Config, layout: Layout) -> None:
+        self._section, self._layout = config.secure, layout
+        self._vectors: list[torch.Tensor] = []
+        self._weights: list[float] = []
+
+    def add(self, vectors: torch.Tensor, weights: Any) -> None:
+        """Keep the vectors, each at its client."""
+        self._vectors += vectors.unbind()
+        self._weights += weights
+
+    def finish(self) -> Released:
+        """Run the protocol over everyone who trained."""
+        from fedra.privacy.secure.secure_sum import SecureSum
+
+        section = self._section
+        release: Release = SecureSum(
+            len(self._vectors),
+            length=self._layout.length,
+            bound=section.bound,
+            layout=self._layout.digest,
+            threshold=section.threshold,
+            degree=section.neighbors,
+        )
+        for vector, weight in zip(self._vectors, self._weights, strict=True):
+            release.add(vector.unsqueeze(0), [weight])
+        return release.finish()
+
+
+def open_private_run(config: Config, job: ServerJob, folder: RunFolder | None, started: bool) -> PrivateRun | None:
+    """Open the privacy of a run; a run that has `started` must still have its secret."""
+    if config.privacy.level == "none" and config.secure.aggregation == "none":
+        return None
+    if config.privacy.level == "none" or config.privacy.seed == "run":
+        return PrivateRun(config, job, Secret.from_seed(config.seed))
+    if folder is None:
+        return PrivateRun(config, job, Secret.create())
+    path = folder.path / SECRET
+    if started:
+        return PrivateRun(config, job, read_secret(path), path)
+    secret = Secret.create()
+    folder.claim(SECRET)
+    write_secret(path, secret)
+    return PrivateRun(config, job, secret, path)
+
+
+def release_terms(job: ServerJob, round: int) -> ReleaseTerms:
+    """Return what is public about a round: the optimizer, and how many steps clients take."""
+    steps = [job.local.steps(size) for size in _sizes(job)]
+    return ReleaseTerms(job.local.at(round), mean(steps), len(set(steps)) == 1)
+
+
+def blank_upload(expected: Expected) -> Uploads:
+    """Return an upload of zeros in the expected form, from which the layout of a vector follows."""
+
+    def zeros(forms: Any) -> dict[str, torch.Tensor]:
+        return {name: torch.zeros((1, *form.shape), dtype=form.dtype) for name, form in forms.items()}
+
+    return Uploads(
+        delta=zeros(expected.delta),
+        buffers=zeros(expected.buffers),
+        examples=[1],
+        steps=[1],
+        effective_steps=[1.0],
+        extras=unflatten(zeros(expected.extras)),
+        metrics={},
+        broken_step=[None],
+    )
+
+
+def _numbers(part: PrivateMean, server: Server) -> ClipAndNoise:
+    return ClipAndNoise(
+        clip=part.clip_norm(server),
+        noise=part.sum_noise,
+        divisor=part.expected if part.weight is None else part.weight,
+        expected=part.expected,
+        count_noise=None if part.quantile is None else part.count_noise if part.noise else 0.0,
+        quantile=part.quantile or 0.5,
+    )
+
+
+def _sizes(job: ServerJob) -> list[int]:
+    return [job.clients.size(client) for client in range(len(job.clients))]

@@ -1,0 +1,1 @@
+"""Differential privacy, secure aggregation and audits of what a trained model reveals."""
