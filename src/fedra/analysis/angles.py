@@ -219,7 +219,7 @@ def class_means(units: Embeddings) -> dict[str, float | None]:
     names, numbers = torch.unique(units.labels, return_inverse=True)
     sums = units.features.new_zeros(len(names), units.features.shape[1]).index_add_(0, numbers, units.features)
     means, rows = normalize(sums), torch.arange(len(names), device=sums.device)
-    held = _holders(numbers, units.clients)
+    held = holders(numbers, units.clients)
     groups = ("",) if held is None else ("", "_one_client", "_cross_client")
     count, total = dict.fromkeys(groups, 0), dict.fromkeys(groups, 0.0)
     largest = dict.fromkeys(groups, -1.0)
@@ -242,7 +242,7 @@ def class_means(units: Embeddings) -> dict[str, float | None]:
     return found
 
 
-def _holders(classes: Tensor, clients: Tensor | None) -> Tensor | None:
+def holders(classes: Tensor, clients: Tensor | None) -> Tensor | None:
     """Return (classes, clients): 1 where the client holds an example of the class."""
     if clients is None:
         return None

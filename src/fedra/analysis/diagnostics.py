@@ -191,14 +191,14 @@ def nearest_cosines(rows: Tensor, owners: Owners) -> Tensor:
     return nearest[nearest.isfinite()]
 
 
-def class_vectors_of(algorithm: Algorithm) -> str:
+def class_vectors_of(algorithm: Algorithm, setting: str = "diagnostics.class_vectors") -> str:
     """Return the name of the parameter whose rows are class vectors that clients own and the server changes."""
     named = [rule.rows for rule in algorithm.server if isinstance(rule, SpreadOut)]
     rows = named[0] if named else "head.weight"
     if not algorithm.sharing.is_returned(rows):
         raise ConfigError(
             f"the class vectors '{rows}' must be owned by clients and held by the server for "
-            "diagnostics.class_vectors, got a sharing that averages them or leaves them with the clients: switch it "
+            f"{setting}, got a sharing that averages them or leaves them with the clients: switch it "
             "off, or use an algorithm such as fedpe, fedgc or fedaws"
         )
     return rows

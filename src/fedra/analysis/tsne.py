@@ -22,7 +22,12 @@ STEPS = sum(ITERATIONS)
 
 
 def tsne(
-    embeddings: Embeddings, *, perplexity: float = 30.0, seed: int = 0, done: Callable[[int], None] = ignore_progress
+    embeddings: Embeddings,
+    *,
+    perplexity: float = 30.0,
+    seed: int = 0,
+    start: NDArray[np.float64] | None = None,
+    done: Callable[[int], None] = ignore_progress,
 ) -> NDArray[np.float64]:
     """Return the t-SNE positions of embeddings, bitwise the same for the same seed and machine.
 
@@ -32,6 +37,8 @@ def tsne(
         embeddings: The embeddings.
         perplexity: The effective number of neighbors; at most a third of the number of embeddings.
         seed: Seed of the initial positions.
+        start: Initial positions (N, 2), scaled down first; by default those of the two principal components. Maps of
+            the same examples by several models have a common layout if all start from the first.
         done: Called with the number of finished iterations; their total is `STEPS`.
 
     Returns:
@@ -39,6 +46,7 @@ def tsne(
     """
     try:
         from openTSNE import TSNE
+        from openTSNE.initialization import rescale
     except ImportError:
         raise ConfigError("openTSNE must be installed for t-SNE: pip install 'fedra[tsne]'") from None
     if len(embeddings) < 3 * perplexity + 1:
@@ -57,6 +65,7 @@ def tsne(
         early_exaggeration_iter=ITERATIONS[0],
         n_iter=ITERATIONS[1],
         neighbors="exact",
+        initialization="pca" if start is None else rescale(np.array(start, dtype=np.float64)),
         random_state=key(seed, "tsne") % 2**32,
         callbacks=report_progress,
         callbacks_every_iters=REPORT_EVERY,

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 from rich.markup import escape
 from rich.table import Table
 
 from fedra.errors import ConfigError
-from fedra.reports.comparison import COLORS, Metrics, titles
+from fedra.pictures import QUIET, line_style, make_panels, place_legend_below, save_numbers, use_counts
+from fedra.reports.comparison import Metrics, titles
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import save_figure
 
@@ -30,7 +29,7 @@ COLUMNS = (
     "nearest_cosine_max",
 )
 """Keys of metrics.jsonl that the diagnostic adds."""
-DASHED = (0, (4, 2))
+DASHES = (0, (4, 2))
 
 
 def read_class_vectors(runs: Sequence[Path | str]) -> dict[str, Metrics]:
@@ -63,20 +62,20 @@ def draw_class_vectors(runs: Mapping[str, Metrics], path: Path) -> None:
 
     Args:
         runs: The lines of each run's metrics.jsonl, by title.
-        path: The .svg or .png file.
+        path: The .svg, .png or .pdf file; the numbers are written to a .csv file next to it.
     """
-    figure = Figure(figsize=(9.5, 7.0), layout="constrained")
-    (lengths, cosines), (steps, turns) = figure.subplots(2, 2)
+    figure, (lengths, cosines, steps, turns) = make_panels(2, 2, width=4.75, height=3.5)
     for number, (name, lines) in enumerate(runs.items()):
-        color = COLORS[number % len(COLORS)]
+        style = line_style(number, len(lines)) | {"linestyle": "solid"}  # dashes mean maxima here
+        color = style["color"]
         still = not any(line["server_step_max"] for line in lines)
-        _plot(lengths, lines, "vector_length_mean", color, label=f"{name} (no server step)" if still else name)
+        _plot(lengths, lines, "vector_length_mean", style, label=f"{name} (no server step)" if still else name)
         rounds = [line["round"] for line in lines]
         low, high = ([line[f"vector_length_{end}"] for line in lines] for end in ("min", "max"))
         lengths.fill_between(rounds, low, high, color=color, alpha=0.12, linewidth=0)
         for axes, key in ((cosines, "nearest_cosine"), (steps, "server_step"), (turns, "server_turn")):
-            _plot(axes, lines, f"{key}_mean", color, positive=axes is not cosines)
-            _plot(axes, lines, f"{key}_max", color, positive=axes is not cosines, linestyle=DASHED)
+            _plot(axes, lines, f"{key}_mean", style, positive=axes is not cosines)
+            _plot(axes, lines, f"{key}_max", style | {"linestyle": DASHES}, positive=axes is not cosines)
     lengths.set(ylabel="length of class vectors")
     cosines.set(ylabel="nearest cosine across clients")
     steps.set(ylabel="server step / length")
@@ -85,22 +84,22 @@ def draw_class_vectors(runs: Mapping[str, Metrics], path: Path) -> None:
         if axes.lines:
             axes.set_yscale("log")
     for axes in (lengths, cosines, steps, turns):
-        axes.set(xlabel="round")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    largest = Line2D([], [], color="#555555", linewidth=1.6, linestyle=DASHED, label="largest of all classes")
+        use_counts(axes)
+    largest = Line2D([], [], color=QUIET, linewidth=1.6, linestyle=DASHES, label="largest of all classes")
     handles = [*lengths.get_legend_handles_labels()[0], largest]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False, fontsize=8)
+    place_legend_below(figure, handles)
     save_figure(figure, path)
+    keys = ("round", *COLUMNS)
+    save_numbers(path, ({"run": name} | {key: line[key] for key in keys} for name in runs for line in runs[name]))
 
 
-def _plot(axes: Axes, lines: Metrics, key: str, color: str, *, positive: bool = False, **style: Any) -> None:
+def _plot(
+    axes: Axes, lines: Metrics, key: str, style: dict[str, Any], *, positive: bool = False, label: str = ""
+) -> None:
     points = [(line["round"], line[key]) for line in lines if line[key] is not None]
     points = [point for point in points if point[1] > 0] if positive else points
     if points:
-        marker = "o" if len(points) == 1 else None
-        axes.plot(*zip(*points, strict=True), color=color, marker=marker, linewidth=1.6, **style)
+        axes.plot(*zip(*points, strict=True), label=label or None, **style)
 
 
 def class_vectors_table(runs: Mapping[str, Metrics]) -> Table:

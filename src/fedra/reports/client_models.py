@@ -93,15 +93,13 @@ def _variant_name(way: str) -> str:
 
 def draw_personalized(outcome: PersonalModels, path: Path) -> None:
     """Plot histograms of client accuracies, for personal models and for the global model."""
-    from matplotlib.figure import Figure  # slow to import and only needed here
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator  # slow to import and only needed here
 
-    from fedra.reports.comparison import COLORS
+    from fedra.pictures import COLORS, DASHED, make_panels, place_legend
 
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = make_panels(width=6.4, height=3.6)
     for name, found, color in (
-        ("global model", outcome.shared, COLORS[5]),
+        ("global model", outcome.shared, COLORS[1]),
         ("personal models", outcome.own, COLORS[0]),
     ):
         values = [100 * value for value in found.values()]
@@ -110,9 +108,8 @@ def draw_personalized(outcome: PersonalModels, path: Path) -> None:
         mean = sum(values) / len(values)
         label = f"{name}, mean {mean:.1f} %"
         axes.hist(values, bins=BINS, range=(0, 100), color=color, alpha=0.55, label=label)
-        axes.axvline(mean, color=color, linewidth=1.4, linestyle="--")
+        axes.axvline(mean, color=color, linewidth=1.4, linestyle=DASHED)
     axes.set(xlabel="accuracy on the client's own class distribution (%)", ylabel="clients", xlim=(0, 100))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=2)
-    axes.spines[["top", "right"]].set_visible(False)
+    place_legend(axes)
     save_figure(figure, path)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -22,12 +19,23 @@ from fedra.config.mode import title
 from fedra.console import format_duration
 from fedra.errors import ConfigError
 from fedra.evaluation.results import find_collapse
+from fedra.pictures import (
+    COLORS,
+    SMALL,
+    line_style,
+    make_panels,
+    name_ticks,
+    place_legend,
+    save_numbers,
+    set_title,
+    style_heat_map,
+    use_counts,
+)
 from fedra.reports.sweep_table import Cell, Point, short
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import save_figure
 
 Metrics = Sequence[Mapping[str, Any]]
-COLORS = ("#3366aa", "#cc6633", "#339966", "#aa3377", "#997700", "#555555", "#66aadd", "#dd99bb", "#88bb44", "#222266")
 
 
 def draw_curves(runs: Mapping[str, Metrics], path: Path, validated: Collection[str] = ()) -> None:
@@ -39,37 +47,33 @@ def draw_mean_curves(groups: Mapping[str, Sequence[Metrics]], path: Path, valida
     """Plot the mean accuracy and training loss of each group of runs, with a band of one standard deviation."""
     splits = {name: "validation" if name in validated else "test" for name in groups}
     is_mixed = len(set(splits.values())) > 1
-    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = make_panels(1, 2, width=4.75, height=3.8)
     for number, (name, runs) in enumerate(groups.items()):
-        color = COLORS[number % len(COLORS)]
         label = f"{name} ({splits[name]})" if is_mixed else name
-        _plot_mean(left, runs, "accuracy", 100, color=color, label=label, linewidth=1.8)
-        _plot_mean(right, runs, "train_loss", 1, color=color, linewidth=1.4)
+        _plot_mean(left, runs, "accuracy", 100, number, label=label)
+        _plot_mean(right, runs, "train_loss", 1, number)
     split = "" if is_mixed else f"{next(iter(splits.values()), 'test')} "
-    left.set(xlabel="round", ylabel=f"{split}accuracy (%)")
-    right.set(xlabel="round", ylabel="training loss")
+    left.set(ylabel=f"{split}accuracy (%)")
+    right.set(ylabel="training loss")
     for axes in (left, right):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        use_counts(axes)
     if len(groups) > 1:
-        left.legend(frameon=False, fontsize=8)
+        place_legend(left)
     elif groups:
-        left.set_title(next(iter(groups)), fontsize=10)
+        set_title(left, next(iter(groups)))
     save_figure(figure, path)
 
 
-def _plot_mean(axes: Axes, runs: Sequence[Metrics], key: str, factor: float, *, color: str, **style: Any) -> None:
+def _plot_mean(axes: Axes, runs: Sequence[Metrics], key: str, factor: float, number: int, label: str = "") -> None:
     """Plot the mean over the rounds that all runs have, because the mean would jump where one run failed."""
-    values = [{line["round"]: factor * line[key] for line in run if line[key] is not None} for run in runs]
+    values = [{line["round"]: factor * line[key] for line in run if line.get(key) is not None} for run in runs]
     shared = [round for round in values[0] if all(round in run for run in values)]
     rows = np.array([[run[round] for round in shared] for run in values])
-    mean, spread = rows.mean(axis=0), rows.std(axis=0)
-    axes.plot(shared, mean, color=color, marker="o" if len(shared) == 1 else None, **style)
+    mean, spread = rows.mean(axis=0), rows.std(axis=0, ddof=min(1, len(rows) - 1))
+    style = line_style(number, len(shared))
+    axes.plot(shared, mean, label=label or None, **style)
     if len(runs) > 1:
-        axes.fill_between(shared, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(shared, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def draw_sweep(
@@ -80,31 +84,34 @@ def draw_sweep(
 ) -> None:
     """Plot one swept key as bars with the standard deviation over seeds, or two keys as a heat map."""
     keys = list(grid)
-    figure = Figure(
-        figsize=(max(5.0, 1.1 * len(grid[keys[-1]]) + 3), 0.55 * len(grid[keys[0]]) + 2.0), layout="constrained"
-    )
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    size = max(5.0, 1.1 * len(grid[keys[-1]]) + 3), 0.55 * len(grid[keys[0]]) + 2.0
+    figure, (axes,) = make_panels(width=size[0], height=size[1])
     names = [short(value) for value in grid[keys[0]]]
     if len(keys) == 1:
         means, spread = [cell.mean for _, cell in cells], [cell.deviation for _, cell in cells]
         axes.barh(names, means, xerr=spread, color=COLORS[0], alpha=0.85, height=0.65)
-        axes.bar_label(axes.containers[-1], labels=[cell.text() for _, cell in cells], padding=4, fontsize=8)  # type: ignore[arg-type]
+        axes.bar_label(axes.containers[-1], labels=[cell.text() for _, cell in cells], padding=4, fontsize=SMALL)  # type: ignore[arg-type]
         axes.set(xlabel=label, xlim=(0, max(means) * 1.2 + 1))
         axes.invert_yaxis()
-        axes.spines[["top", "right"]].set_visible(False)
     else:
         columns = [short(value) for value in grid[keys[1]]]
         values = [[cells[i * len(columns) + j][1].mean for j in range(len(columns))] for i in range(len(names))]
+        style_heat_map(axes)
         axes.imshow(values, cmap="Blues", aspect="auto")
         middle = (max(map(max, values)) + min(map(min, values))) / 2
         for i, j in itertools.product(range(len(names)), range(len(columns))):
             text = cells[i * len(columns) + j][1].text()
             axes.text(
-                j, i, text, ha="center", va="center", fontsize=8, color="white" if values[i][j] > middle else "black"
+                j,
+                i,
+                text,
+                ha="center",
+                va="center",
+                fontsize=SMALL,
+                color="white" if values[i][j] > middle else "black",
             )
-        axes.set_xticks(range(len(columns)), columns, fontsize=8)
-        axes.set_yticks(range(len(names)), names, fontsize=8)
+        name_ticks(axes, columns)
+        name_ticks(axes, names, axis="y")
         axes.set(xlabel=keys[1])
     axes.set(ylabel=keys[0])
     save_figure(figure, path)
@@ -128,6 +135,7 @@ class Comparison:
             bytes_down and seconds; with personal models also own, over_clients and worst_decile; and for every
             accuracy in `reach` the first round that reached it.
         table: The rows as a table for a `rich` console.
+        notes: Why runs may not be comparable: different data or protocols, or unfinished runs.
 
     Example:
         >>> fedra.compare(["runs/fedavg", "runs/fedprox"], out="both.svg").rows
@@ -135,10 +143,13 @@ class Comparison:
 
     rows: list[dict[str, Any]]
     table: Table
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         console = Console(width=200, file=io.StringIO())
         console.print(self.table)
+        for note in self.notes:
+            console.print(note, highlight=False, markup=False, soft_wrap=True)
         return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
@@ -148,7 +159,8 @@ def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Pat
     Args:
         runs: Folders of runs.
         reach: Accuracies between 0 and 1. The first round that reaches each one is reported.
-        out: File for a plot of the training curves (.svg or .png). Defaults to no plot.
+        out: File for a plot of the training curves (.svg, .png or .pdf), with their numbers in a .csv file next to
+            it. Defaults to no plot.
 
     Returns:
         One row per run, and a table.
@@ -164,8 +176,27 @@ def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Pat
         names = [row["run"] for row in rows]
         named = dict(zip(names, folders, strict=True))
         validated = [name for name, folder in named.items() if folder.config().evaluation.validation]
-        draw_curves({name: folder.metrics() for name, folder in named.items()}, Path(out), validated)
-    return Comparison(rows, _table(rows))
+        metrics = {name: folder.metrics() for name, folder in named.items()}
+        draw_curves(metrics, Path(out), validated)
+        keys = ("round", "accuracy", "train_loss")
+        save_numbers(
+            out, ({"run": name} | {key: line[key] for key in keys} for name in metrics for line in metrics[name])
+        )
+    return Comparison(rows, _table(rows), tuple(_notes([row["run"] for row in rows], folders)))
+
+
+def _notes(names: Sequence[str], folders: Sequence[RunFolder]) -> Iterator[str]:
+    """Yield why runs may not be comparable."""
+    configs = [folder.config() for folder in folders]
+    for key, values in (
+        ("data sets", [config.data.name for config in configs]),
+        ("evaluation protocols", [config.evaluation.protocol for config in configs]),
+    ):
+        if len(set(values)) > 1:
+            yield f"note: the runs have different {key}: {', '.join(sorted(set(values)))}"
+    for name, folder, config in zip(names, folders, configs, strict=True):
+        if not folder.finished:
+            yield f"note: {name} is not finished: {len(folder.metrics())} of {config.rounds} rounds"
 
 
 def _row(name: str, folder: RunFolder, reach: Sequence[float]) -> dict[str, Any]:
@@ -178,7 +209,9 @@ def _row(name: str, folder: RunFolder, reach: Sequence[float]) -> dict[str, Any]
     row |= _personal(folder)
     row |= {f"to {100 * share:g} %": rounds_to(metrics, share) for share in reach}
     row["rounds"] = len(metrics)
-    return row | {name: sum(line[name] for line in metrics) for name in ("bytes_up", "bytes_down", "seconds")}
+    if spent := [line["epsilon"] for line in metrics if line.get("epsilon") is not None]:
+        row |= {"epsilon": spent[-1], "delta": folder.config().privacy.delta}
+    return row | {name: sum(line.get(name, 0) for line in metrics) for name in ("bytes_up", "bytes_down", "seconds")}
 
 
 HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
@@ -187,6 +220,8 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "own": ("own %", lambda value: f"{value:.2f}"),
     "over_clients": ("over clients", lambda value: f"± {value:.2f}"),
     "worst_decile": ("worst decile", lambda value: f"{value:.2f}"),
+    "epsilon": ("epsilon", lambda value: f"{value:.2f}"),
+    "delta": ("delta", lambda value: f"{value:.0e}"),
     "bytes_up": ("up", lambda value: megabytes(value)),
     "bytes_down": ("down", lambda value: megabytes(value)),
     "seconds": ("time", format_duration),

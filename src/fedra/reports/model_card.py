@@ -10,6 +10,7 @@ from typing import Any
 from fedra.config import reading as configuration
 from fedra.config.schema import Config
 from fedra.errors import DataError
+from fedra.reports.run_files import shorten_paths
 from fedra.storage.run_folder import RunFolder
 
 UNSTATED = "not stated: add it here before you share the file"
@@ -31,6 +32,8 @@ def model_card(
         "## Results of the run",
         _results(summary),
         *_evaluations(run),
+        "## Privacy",
+        _privacy(summary),
         "## Intended use and limits",
         _limits(about),
         "## How to call it",
@@ -88,20 +91,13 @@ def _data(config: Config, summary: Mapping[str, Any]) -> str:
 
 def _without_paths(config: Config) -> Config:
     """Shorten absolute paths in the configuration to their last component."""
-    return Config.model_validate(_shorten_paths(config.model_dump()))
-
-
-def _shorten_paths(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _shorten_paths(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shorten_paths(item) for item in value]
-    return PurePath(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value
+    return Config.model_validate(shorten_paths(config.model_dump()))
 
 
 def _results(summary: Mapping[str, Any]) -> str:
     kind = "verification accuracy" if summary.get("protocol") == "verification" else "accuracy"
-    rows = [("rounds", f"{summary['rounds']:,}"), ("sent by clients", f"{summary['bytes_up'] / 1e6:,.1f} MB")]
+    ended = ", interrupted" if summary.get("status") == "interrupted" else ""
+    rows = [("rounds", f"{summary['rounds']:,}{ended}"), ("sent by clients", f"{summary['bytes_up'] / 1e6:,.1f} MB")]
     if "collapsed" in summary:
         rows[:0] = [(f"{kind}, last", f"none: {summary['collapsed']}")]
     elif summary["final_accuracy"] is not None:
@@ -123,6 +119,24 @@ def _evaluations(run: RunFolder) -> Iterator[str]:
         for data, name, rows in parts:
             yield f"## Evaluation: {name} on {data}"
             yield _table(("metric", ""), rows.items())
+
+
+def _privacy(summary: Mapping[str, Any]) -> str:
+    """Return the guarantee with its unit, its trust and its gaps; never epsilon alone."""
+    found = summary.get("privacy")
+    if found is None:
+        return "No differential privacy was used. The weights may reveal training examples."
+    if "epsilon" not in found:
+        return "Noise was drawn from the run's seed, so it can be recomputed: there is no privacy guarantee."
+    rows = [
+        ("guarantee", f"({found['epsilon']:.2f}, {found['delta']:.0e})-differential privacy"),
+        ("unit", found["unit"]),
+        ("neighboring data", found["relation"]),
+        ("trusted", found["trust"]),
+        ("accountant", found["accountant"]),
+        ("not covered", "; ".join(found["not_covered"])),
+    ]
+    return _table(("", ""), rows)
 
 
 def _limits(about: Mapping[str, Any]) -> str:

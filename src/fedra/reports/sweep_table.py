@@ -52,8 +52,8 @@ class Cell:
 
     @property
     def deviation(self) -> float:
-        """Population standard deviation over seeds, as in the papers' code."""
-        return statistics.pstdev(self.accuracies)
+        """Sample standard deviation over seeds (divided by their number less one); 0 for one seed."""
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
     def text(self) -> str:
         """Format as in papers: 64.13(0.46), without a deviation for one seed, followed by failures."""
@@ -108,7 +108,7 @@ def caption(cells: Sequence[tuple[Point, Cell]]) -> str | None:
     """Explain the numbers in parentheses and failed runs, or return None without either."""
     parts = []
     if any(len(cell.accuracies) > 1 for _, cell in cells):
-        parts.append("mean(population standard deviation) over seeds")
+        parts.append("mean(sample standard deviation) over seeds")
     if failed := sum(cell.failed for _, cell in cells):
         parts.append(f"{failed} failed run{'s' if failed > 1 else ''} counted at chance level")
     return "; ".join(parts) or None

@@ -1,0 +1,181 @@
+"""Runs that differ only in their seed, as one group with a mean and a standard deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from fedra.config import reading as configuration
+from fedra.config.mode import title
+from fedra.config.schema import Config
+from fedra.errors import ConfigError
+from fedra.pictures import line_style
+from fedra.reports.sweep_table import short
+from fedra.storage.run_folder import RunFolder
+
+Groups = Mapping[str, Sequence[RunFolder]]
+UNIMPORTANT = ("runner.", "device", "checkpoint.", "log.", "sweep")
+"""Settings that a result does not depend on."""
+
+
+def group_runs(paths: Sequence[Path | str]) -> dict[str, list[RunFolder]]:
+    """Group runs that differ only in their seed.
+
+    Args:
+        paths: Folders of runs.
+
+    Returns:
+        The runs by a label: the algorithm, with the settings that differ if several groups have it.
+    """
+    if not paths:
+        raise ConfigError("a plot must have at least one run, got none: give the folders of runs")
+    by_settings: dict[str, list[RunFolder]] = {}
+    for path in paths:
+        folder = RunFolder(path)
+        by_settings.setdefault(_settings(folder.config()), []).append(folder)
+    members = list(by_settings.values())
+    configs = [runs[0].config() for runs in members]
+    names = [title(config) for config in configs]
+    labels = []
+    for config, name in zip(configs, names, strict=True):
+        rivals = [_flatten(other.model_dump()) for other, own in zip(configs, names, strict=True) if own == name]
+        labels.append(name if len(rivals) == 1 else f"{name} ({_differing(_flatten(config.model_dump()), rivals)})")
+    unique = [
+        label if labels.count(label) == 1 else f"{label} ({runs[0].path.name})"
+        for label, runs in zip(labels, members, strict=True)
+    ]
+    return dict(zip(unique, members, strict=True))
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _differing(own: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]]) -> str:
+    """Return the settings by which a group differs from others of the same algorithm, such as rho=0.5."""
+    kept = [key for key in own if key != "seed" and not key.startswith(UNIMPORTANT)]
+    keys = [key for key in kept if any(rival.get(key) != own[key] for rival in rivals)]
+    return ", ".join(f"{key.rpartition('.')[2]}={short(own[key])}" for key in keys) or "other fields"
+
+
+def _settings(config: Config) -> str:
+    kept = config.model_dump(exclude={"seed", "runner", "device", "checkpoint", "log", "sweep"})
+    return configuration.write(configuration.read(kept))
+
+
+def read_series(runs: Sequence[RunFolder], key: str, factor: float = 1.0) -> tuple[list[int], np.ndarray]:
+    """Read a key of metrics.jsonl in the rounds that all runs have.
+
+    Args:
+        runs: The runs of a group.
+        key: The key.
+        factor: Factor on the values.
+
+    Returns:
+        The rounds, and an array with one row per run.
+    """
+    found = [{line["round"]: line[key] for line in run.metrics() if _is_number(line.get(key))} for run in runs]
+    return _shared(found, factor)
+
+
+def read_client_series(runs: Sequence[RunFolder], key: str, factor: float = 1.0) -> tuple[list[int], np.ndarray]:
+    """Read the mean over clients of a key of clients.jsonl in the rounds that all runs have.
+
+    Args:
+        runs: The runs of a group.
+        key: The key.
+        factor: Factor on the values.
+
+    Returns:
+        The rounds, and an array with one row per run.
+    """
+    found = []
+    for run in runs:
+        values: dict[int, list[float]] = {}
+        for line in run.clients():
+            if _is_number(line.get(key)):
+                values.setdefault(line["round"], []).append(line[key])
+        found.append({round: float(np.mean(group)) for round, group in values.items()})
+    return _shared(found, factor)
+
+
+def _shared(found: Sequence[Mapping[int, float]], factor: float) -> tuple[list[int], np.ndarray]:
+    rounds = sorted(set.intersection(*(set(values) for values in found))) if found else []
+    return rounds, factor * np.array([[values[round] for round in rounds] for values in found], dtype=float)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def require(groups: Groups, key: str, setting: str, *, clients: bool = False) -> None:
+    """Raise if a run did not record a key.
+
+    Args:
+        groups: The runs.
+        key: The key of metrics.jsonl, or of clients.jsonl.
+        setting: The setting that records it.
+        clients: Whether the key is in clients.jsonl.
+    """
+    for runs in groups.values():
+        for run in runs:
+            lines = run.clients() if clients else run.metrics()
+            if not any(_is_number(line.get(key)) or isinstance(line.get(key), list) for line in lines):
+                raise ConfigError(
+                    f"runs must have been trained with {setting} for this plot, got '{run.path}' without: train it "
+                    f"again with {setting}"
+                )
+
+
+def smooth(values: np.ndarray, weight: float) -> np.ndarray:
+    """Smooth series by an exponential moving average that starts at the first value.
+
+    Args:
+        values: An array whose last axis is time.
+        weight: Weight of the past, from 0 (no smoothing) to below 1.
+
+    Returns:
+        An array of the same shape; the average is divided by the weights so far, so it does not start at zero.
+    """
+    if not 0 <= weight < 1:
+        raise ConfigError(f"the smoothing weight must be at least 0 and below 1, got {weight}")
+    total, weights, found = np.zeros(values.shape[:-1]), 0.0, []
+    for index in range(values.shape[-1]):
+        total = weight * total + (1 - weight) * values[..., index]
+        weights = weight * weights + (1 - weight)
+        found.append(total / weights)
+    return np.stack(found, axis=-1) if found else values
+
+
+def spread(values: np.ndarray) -> np.ndarray:
+    """Return the sample standard deviation over runs, zero for one run."""
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
+
+
+def plot_mean(
+    axes: Axes, rounds: Sequence[float], values: np.ndarray, number: int, *, label: str | None = None, **changed: Any
+) -> None:
+    """Plot the mean over runs with a band of one standard deviation, as line `number` of the common style."""
+    if not len(rounds):
+        return
+    mean, band = values.mean(axis=0), spread(values)
+    style = line_style(number, len(rounds)) | changed
+    axes.plot(rounds, mean, label=label, **style)
+    if len(values) > 1:
+        axes.fill_between(rounds, mean - band, mean + band, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def series_rows(name: str, rounds: Sequence[int], columns: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Return one row per round for a .csv file: the mean over runs of every column."""
+    means = {key: values.mean(axis=0).tolist() for key, values in columns.items()}
+    return [
+        {"run": name, "round": round} | {key: values[index] for key, values in means.items()}
+        for index, round in enumerate(rounds)
+    ]
