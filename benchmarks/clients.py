@@ -190,17 +190,16 @@ def _resident_bytes() -> int:
 
 def _draw(runs: dict[int, list[dict[str, Any]]], path: Path) -> None:
     """Resident memory over the rounds, a line for each number of clients."""
-    from matplotlib.figure import Figure
+    from fedra.pictures import line_style, make_panels, place_legend, save_figure, use_counts
 
-    from fedra.writing import save_figure
-
-    figure = Figure(figsize=(6, 3), layout="constrained")
-    axes = figure.add_subplot()
-    for clients, lines in sorted(runs.items()):
+    figure, (axes,) = make_panels(width=6, height=3)
+    for number, (clients, lines) in enumerate(sorted(runs.items())):
         memory = [(line["resident"] - line["images"]) / MIB for line in lines]
-        axes.plot([line["round"] for line in lines], memory, label=f"{clients:,} clients")
-    axes.set(xlabel="round", ylabel="resident memory, MiB", ylim=(0, None))
-    axes.legend()
+        style = line_style(number, len(lines))
+        axes.plot([line["round"] for line in lines], memory, label=f"{clients:,} clients", **style)
+    axes.set(ylabel="resident memory (MiB)", ylim=(0, None))
+    use_counts(axes)
+    place_legend(axes)
     save_figure(figure, path)
 
 

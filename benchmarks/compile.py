@@ -13,9 +13,9 @@ import tempfile
 import time
 
 import torch
-from federation import Federation
 from measure import Row, in_turns, main, parser
 
+from federation import Federation
 from fedra.algorithms import fedavg
 from fedra.core.batches import Examples
 from fedra.core.compiling import check_compiler

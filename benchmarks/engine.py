@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import torch
 from bare import CLASSES, ManyProcesses, OneProcess, Work
-from federation import Federation, cnn_job
 from measure import Row, Timings, in_turns, main, parser
 
+from federation import Federation, cnn_job
 from fedra.core.batches import Examples
 from fedra.core.job import Job
 from fedra.core.model import Weights

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import torch
 from bare import Work
-from federation import Federation, cnn_job
 from measure import Row, in_turns, main, parser
 
+from federation import Federation, cnn_job
 from fedra.algorithms import ALGORITHMS
 
 EPOCHS = 5

@@ -49,16 +49,16 @@ def install() -> None:
     (HOME / ".gitignore").write_text("*\n")
     torch = f"torch=={version('torch').partition('+')[0]}"
     for name, peer in PEERS.items():
-        if _python(name).exists():
+        if python_of(name).exists():
             print(f"{name}: there already")
             continue
         print(f"{name}: installing {peer.requirement}", flush=True)
         venv.create(HOME / name, with_pip=True)
-        if subprocess.run([_python(name), "-m", "pip", "install", "--quiet", peer.requirement, torch]).returncode:
+        if subprocess.run([python_of(name), "-m", "pip", "install", "--quiet", peer.requirement, torch]).returncode:
             sys.exit(f"{name} could not be installed: remove {HOME / name} and try again")
 
 
-def _python(name: str) -> Path:
+def python_of(name: str) -> Path:
     return Path(sys.executable) if name == US else HOME / name / "bin" / "python"
 
 
@@ -79,7 +79,7 @@ def _seconds(name: str, job: str, quick: bool) -> list[float] | None:
         str(cores()),
         *(["--quick"] if quick else []),
     ]
-    command = [str(_python(name)), *launcher, "-m", "peer_jobs", name, *sizes]
+    command = [str(python_of(name)), *launcher, "-m", "peer_jobs", name, *sizes]
     # Ray's workers find the job's modules by PYTHONPATH; no library should report home during a benchmark.
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     settings = {**os.environ, **quiet, "PYTHONPATH": str(FOLDER)}
@@ -103,7 +103,7 @@ def _reason(log: str) -> str:
 
 def measure(quick: bool) -> list[Row]:
     """Each peer's round time against fedra's."""
-    there = [name for name in PEERS if _python(name).exists()]
+    there = [name for name in PEERS if python_of(name).exists()]
     for name in PEERS.keys() - set(there):
         print(f"{name} is not installed: make its environment with `make peers`")
     return [row for job in JOBS for row in _rows(job, there, quick)] if there else []

@@ -28,6 +28,7 @@ NAMES = (
     "spread",
     "gallery",
     "peers",
+    "sites",
 )
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEADING = ["| benchmark | what | measured | target | | seconds |", "| --- | --- | ---: | ---: | --- | --- |"]

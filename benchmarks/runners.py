@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import torch
 from bare import Work
-from federation import Federation, cnn_job
 from measure import Row, in_turns, main, parser
 from stacked import CLASSES, CLIENTS, EXAMPLES, WIDTH, job_of
 
+from federation import Federation, cnn_job
 from fedra.core.job import Job
 from fedra.runners import choose
 

@@ -74,8 +74,8 @@ def probe(clients: int, quick: bool) -> dict[str, Any]:
     """Train a few rounds with so many clients: seconds, memory in MiB; 0 clients stand for a lone worker."""
     import torch
     from bare import CLASSES, Work
-    from federation import Federation, cnn_job
 
+    from federation import Federation, cnn_job
     from fedra.core.batches import Examples
     from fedra.data import Transform
     from fedra.data.clients import PooledClients

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from bare import CLASSES, SMALL, WIDTH
-from federation import Federation
 from measure import Row, cores, in_turns, main, parser
 from torch import Tensor
 from torch.func import grad, vmap
 
+from federation import Federation
 from fedra.algorithms import fedavg
 from fedra.core.batches import Examples
 from fedra.core.job import Job

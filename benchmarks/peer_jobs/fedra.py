@@ -6,9 +6,9 @@ import time
 
 import torch
 from bare import Work
-from federation import Federation, cnn_job
 from stacked import job_of
 
+from federation import Federation, cnn_job
 from peer_jobs.timing import Trained
 
 

@@ -24,7 +24,7 @@ from fedra.core.random import scoped_seed
 from fedra.losses import NormalizedSoftmax
 from fedra.parts import Algorithm, Params, StartRule
 
-INPUTS, HALF, IMAGES, ROUNDS = 32, 16, 20, 20
+INPUTS, HALF, IMAGES, ROUNDS, EPOCHS = 32, 16, 20, 20, 2
 
 
 class Network(nn.Module):
@@ -58,22 +58,29 @@ def sample_world(seed: int, people: int, images: int) -> tuple[Tensor, Tensor]:
     return torch.tanh(latent @ mixing.T) @ mixing, labels
 
 
-def measure(algorithm: Algorithm, seed: int, clients: int = 60, people: int = 2) -> tuple[float, fedra.RunResult]:
-    """Train, and return the AUROC over all pairs of eight images of 100 unseen identities."""
+def measure(
+    algorithm: Algorithm, seed: int, clients: int = 60, people: int = 2, mode: str = "federated"
+) -> tuple[float, fedra.RunResult]:
+    """Train, and return the AUROC over all pairs of eight images of 100 unseen identities.
+
+    Centralized training takes as many epochs as a client takes in all rounds, in batches of 64.
+    """
+    central = mode == "centralized"
     inputs, labels = sample_world(seed, clients * people, IMAGES)
     owner = labels // people
     found = fedra.simulate(
         algorithm,
         Network(clients * people, seed),
         [(inputs[owner == client], labels[owner == client]) for client in range(clients)],
-        rounds=ROUNDS,
-        epochs=2,
-        batch=16,
+        rounds=ROUNDS * EPOCHS if central else ROUNDS,
+        epochs=1 if central else EPOCHS,
+        batch=64 if central else 16,
         lr=0.1,
         momentum=0.9,
         seed=seed,
-        runner="stacked",
-        diagnostics=["class_vectors"],
+        mode=mode,
+        runner={"threads": 1} if central else "stacked",
+        diagnostics=[] if central else ["class_vectors"],
     )
     inputs, labels = sample_world(seed + 500, 100, 8)
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 python docs/results/fedgc_fitted.py WEIGHTS   (a MobileFaceNet for 112x96; FEDRA_DATA holds lfw/ and celeba-faces/)
 python docs/results/fedgc_fitted.py WEIGHTS --folds 0 1 2 3 4 5 6 7 8 9 --seeds 1   (each fold left out in turn)
+python docs/results/fedgc_fitted.py WEIGHTS --lengths equal   (class vectors of unit length, as in fedgc_world.py)
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import statistics
 
 import torch
+from fedgc_world import with_equal_lengths
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,9 +21,12 @@ from fedra.algorithms import fedgc, fedpe
 from fedra.core.random import scoped_seed
 from fedra.data import load
 from fedra.faces.metrics import Scores, verify
+from fedra.parts import Algorithm
 from fedra.storage.trained_model import embedder_of_weights
 
 CLIENTS, ROUNDS = 24, 20
+COMPARED = ("fedpe", "fedpe fixed", "fedcos 20", "fedgc 20", "fedgc 100")
+"""The methods with class vectors of equal length."""
 
 
 class Network(nn.Module):
@@ -61,7 +66,15 @@ class Features:
         return torch.stack([self._known[name] for name in names])
 
 
-def compare(features: Features, fold: int, seeds: int) -> dict[str, list[tuple[float, float]]]:
+def methods(lengths: str) -> dict[str, Algorithm]:
+    """The methods to compare; the first is FedPE."""
+    if lengths == "equal":
+        found = with_equal_lengths()
+        return {name: found[name] for name in COMPARED}
+    return {"fedpe": fedpe(), "fedgc": fedgc(), "fedpe fixed": fedpe(fixed=True)}
+
+
+def compare(features: Features, fold: int, seeds: int, lengths: str) -> dict[str, list[tuple[float, float]]]:
     """Accuracy and AUROC of each method on a fold's pairs, seed by seed; prints a line for each."""
     faces = load("lfw", fold=fold, also=("celeba-faces",), size=112, least=5, faults="skip")
     train, test = features(faces.train.inputs), features(faces.test.inputs)
@@ -74,7 +87,7 @@ def compare(features: Features, fold: int, seeds: int) -> dict[str, list[tuple[f
         for client in range(CLIENTS):
             owners[order[client::CLIENTS]] = client
         clients = [(train[rows], targets[rows]) for rows in (owners[targets] == client for client in range(CLIENTS))]
-        for name, algorithm in {"fedpe": fedpe(), "fedgc": fedgc(), "fedpe fixed": fedpe(fixed=True)}.items():
+        for name, algorithm in methods(lengths).items():
             network = Network(classes, seed)
             settings = {"epochs": 2, "batch": 16, "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
             found = fedra.simulate(
@@ -101,11 +114,12 @@ def main() -> None:
     options.add_argument("weights")
     options.add_argument("--folds", type=int, nargs="+", default=[9], choices=range(10), metavar="FOLD")
     options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--lengths", choices=["free", "equal"], default="free")
     given = options.parse_args()
     torch.set_num_threads(1)
     features, everything = Features(given.weights), {}
     for fold in given.folds:
-        for name, figures in compare(features, fold, given.seeds).items():
+        for name, figures in compare(features, fold, given.seeds, given.lengths).items():
             everything.setdefault(name, []).extend(figures)
     for name, figures in everything.items():
         accuracy, auroc = (statistics.mean(column) for column in zip(*figures, strict=True))

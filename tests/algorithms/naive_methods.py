@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -66,6 +66,31 @@ class Speed(Sam):
     def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
         regular = slope(scene.net, self.extra.value(scene, x, y))
         return [a + b for a, b in zip(super().gradient(scene, x, y), regular, strict=True)]
+
+
+@dataclass
+class Smoo(Speed):
+    """Speed whose steps up are drawn to a common one: every client remembers its debt, the server the mean debt."""
+
+    debts: dict[int, Values] = field(default_factory=dict)
+    common: Values | None = None
+
+    def gradient(self, scene: Scene, x: Tensor, y: Tensor) -> Values:
+        debt = self.debts.setdefault(scene.client, zeros(scene.net))
+        common = self.common or zeros(scene.net)
+        found = slope(scene.net, self.main(scene, x, y))
+        wanted = [g - d - c for g, d, c in zip(found, debt, common, strict=True)]
+        eps = [self.rho * v / length(wanted) for v in wanted]
+        self.debts[scene.client] = [d + e - c for d, e, c in zip(debt, eps, common, strict=True)]
+        regular = slope(scene.net, self.extra.value(scene, x, y))
+        above = at(scene, eps, lambda: slope(scene.net, self.main(scene, x, y)))
+        return [a + b for a, b in zip(above, regular, strict=True)]
+
+    def aggregate(self, server: nn.Module, scenes: list[Scene], setting: Setting) -> None:
+        super().aggregate(server, scenes, setting)
+        debts = [self.debts[scene.client] for scene in scenes]
+        mean = [sum(values) / len(debts) for values in zip(*debts, strict=True)]
+        self.common = [self.rho * value / length(mean) for value in mean]
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 import torch
 from naive import Method, Setting, train
 from naive_extras import Contrast, Decorrelate, Distance, Dyn, Kd, NovaControl, Ntd, Variates
-from naive_methods import Arc, Babu, Clipped, Nova, Sam, Served, Sol, Speed, calibrated, restricted, with_vectors
+from naive_methods import Arc, Babu, Clipped, Nova, Sam, Served, Smoo, Sol, Speed, calibrated, restricted, with_vectors
 from test_fedfr import NAME as FEDFR
 from test_owned_against_naive import CASES as OWNED
 from test_personal_against_naive import CASES as PERSONAL
@@ -106,6 +106,7 @@ CASES = [
     Case("fedlc", ours.fedlc(tau=0.7), lambda: Method(head_loss=calibrated(0.7))),
     Case("fedrs", ours.fedrs(alpha=0.4), lambda: Method(head_loss=restricted(0.4))),
     Case("fedspeed", ours.fedspeed(rho=0.3, alpha=0.2), lambda: Speed(Dyn(0.2), rho=0.3)),
+    Case("fedsmoo", ours.fedsmoo(rho=0.3, alpha=0.2), lambda: Smoo(Dyn(0.2), rho=0.3)),
     Case("fedbabu", ours.fedbabu(), Babu),
     Case("knn-per", ours.knn_per(), Method),
     Case("fedarc", ours.fedarc(margin=ARC), Arc),
@@ -197,13 +198,27 @@ class BatchTeacher(Sol):
         return found
 
 
+class Uniform(Method):
+    """The mean in which all clients count alike."""
+
+    def aggregate(self, server: Any, scenes: list[naive.Scene], setting: Setting) -> None:
+        naive.mix(server, scenes, [1 / len(scenes)] * len(scenes))
+
+
+class UniformSol(Sol):
+    """FedSoL's steps, the mean of algorithm 1."""
+
+    aggregate = Uniform.aggregate
+
+
 def test_the_plain_mean_counts_clients_alike() -> None:
     found = toy.run(toy.job(ours.fedavg().plus(PlainMean()))).params
-
-    @dataclass
-    class Alike(Method):
-        def aggregate(self, server: Any, scenes: list[naive.Scene], setting: Setting) -> None:
-            naive.mix(server, scenes, [1 / len(scenes)] * len(scenes))
-
-    wanted = dict(train(Alike(), toy.mlp(), EVERYONE, SETTING).named_parameters())
+    wanted = dict(train(Uniform(), toy.mlp(), EVERYONE, SETTING).named_parameters())
     assert toy.distance(found, {name: value.detach() for name, value in wanted.items()}) < 1e-12
+
+
+def test_fedsol_offers_the_mean_of_its_algorithm() -> None:
+    weighted, uniform = (toy.run(toy.job(ours.fedsol(rho=0.5, mean=mean))).params for mean in ("weighted", "uniform"))  # type: ignore[arg-type]
+    wanted = dict(train(UniformSol(Kd(), rho=0.5), toy.mlp(), EVERYONE, SETTING).named_parameters())
+    assert toy.distance(uniform, {name: value.detach() for name, value in wanted.items()}) < 1e-9
+    assert toy.distance(uniform, weighted) > 1e-3

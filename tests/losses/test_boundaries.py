@@ -86,5 +86,5 @@ def test_every_other_loss_has_a_margin(name: str) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must have at least one loss"):
         draw_margins({}, tmp_path / "a.svg")
-    with pytest.raises(ConfigError, match=r"must end in \.svg or \.png"):
+    with pytest.raises(ConfigError, match=r"must end in \.svg, \.png or \.pdf"):
         draw_margins({"arcface": LOSSES["arcface"]()}, tmp_path / "a.doc")

@@ -10,7 +10,7 @@ import torch
 from fedra.errors import ConfigError
 from fedra.losses import LOSSES, Stateful
 
-STATEFUL = ["sphereface", "adaface", "curricularface", "adacos-dynamic", "unitsface"]
+STATEFUL = ["sphereface", "uniformface", "adaface", "curricularface", "adacos-dynamic", "unitsface", "broadface"]
 
 
 def batch(seed: int = 0, examples: int = 8) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -35,7 +35,7 @@ def test_a_step_is_pure_and_equals_the_loss_at_its_new_state(name: str) -> None:
     assert all(torch.equal(start[key], kept[key]) for key in start)
     assert any(not torch.equal(state[key], start[key]) for key in start)
     assert not any(it.requires_grad for it in state.values())
-    at = start if name == "unitsface" else state  # its memory is written after the loss
+    at = start if name in ("unitsface", "broadface") else state  # memory is written after the loss
     torch.testing.assert_close(losses, loss.per_example(features, weight, labels, state=at, learned=learned))
 
 

@@ -31,6 +31,7 @@ from fedra.algorithms.fedprox import fedprox
 from fedra.algorithms.fedrep import fedrep
 from fedra.algorithms.fedrs import fedrs
 from fedra.algorithms.fedsam import fedasam, fedsam
+from fedra.algorithms.fedsmoo import fedsmoo
 from fedra.algorithms.fedsol import fedsol, fedsol_ablation
 from fedra.algorithms.fedspeed import fedspeed
 from fedra.algorithms.knn_per import knn_per
@@ -81,6 +82,7 @@ ENTRIES: dict[str, Entry] = {
     "fedlc": Entry(fedlc, {"tau": 0.0}),
     "fedrs": Entry(fedrs, {"alpha": 1.0}),
     "fedspeed": Entry(fedspeed),
+    "fedsmoo": Entry(fedsmoo),
     "fedarc": Entry(fedarc, {"weight": 0.0}),
     "fedbabu": Entry(fedbabu),
     "local-only": Entry(local_only),
@@ -156,6 +158,7 @@ __all__ = [
     "fedrep",
     "fedrs",
     "fedsam",
+    "fedsmoo",
     "fedsol",
     "fedsol_ablation",
     "fedspeed",

@@ -9,12 +9,15 @@ import operator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
+from torch import Tensor
+
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import CountsSteps
+from fedra.core.capabilities import CountsSteps, ReleaseTerms
 from fedra.core.model import Weights
-from fedra.core.tree import Tree
+from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Local, Population, Server, Upload
 from fedra.parts.combine import RunningMean
@@ -40,6 +43,17 @@ class NormalizedMean(RunningMean, CountsSteps):
     def add_stack(self, total: Tree, uploads: Uploads) -> Tree:
         steps = sum(map(operator.mul, uploads.examples, uploads.effective_steps))
         return super().add_stack(total, uploads) | {"steps": total.get("steps", 0.0) + steps}
+
+    def update_summands(self, uploads: Uploads) -> Params:
+        def divided(value: Tensor) -> Tensor:
+            steps = torch.as_tensor(uploads.effective_steps, dtype=value.dtype, device=value.device)
+            return value / steps.view(-1, *[1] * (value.dim() - 1))
+
+        return {name: divided(value) for name, value in uploads.delta.items()}
+
+    def released_change(self, total: Params, clients: float, terms: ReleaseTerms) -> Params:
+        steps = terms.optimizer.effective_steps(max(round(terms.steps), 1))  # public, in place of the cohort's mean
+        return tree.scale(total, steps / clients)
 
     def finish(self, total: Tree) -> Weights:
         mean = super().finish(total)

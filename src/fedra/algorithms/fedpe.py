@@ -36,12 +36,14 @@ class UnitRows(StartRule):
         return {**params, self.rows: F.normalize(start, dim=1)}
 
 
-def fedpe(*, margin: AngularLoss | None = None, fixed: bool = False) -> Algorithm:
+def fedpe(*, margin: AngularLoss | None = None, fixed: bool = False, kept: bool = False) -> Algorithm:
     """Gives each client the class vectors of its own classes; only the body is averaged.
 
     Args:
         margin: A margin loss that replaces cross-entropy; None (the default) keeps cross-entropy.
         fixed: Use fixed random class vectors of unit length, which are never trained.
+        kept: Let class vectors stay with their clients after the first round: the server never gets them back. No
+            server rule can correct them, and privacy and secure aggregation apply.
 
     Returns:
         The algorithm, for `fedra.simulate` or `Algorithm.plus`.
@@ -50,6 +52,7 @@ def fedpe(*, margin: AngularLoss | None = None, fixed: bool = False) -> Algorith
         >>> fedpe(fixed=True).sharing.owned
         ('head.',)
     """
-    algorithm = fedavg().plus(Sharing(owned=("head.",), frozen=("head.",) if fixed else ()))
+    frozen, private = ("head.",) if fixed else (), ("head.",) if kept else ()
+    algorithm = fedavg().plus(Sharing(owned=("head.",), frozen=frozen, private=private))
     algorithm = algorithm.plus(UnitRows()) if fixed else algorithm
     return algorithm if margin is None else algorithm.plus(HeadMargin(margin))

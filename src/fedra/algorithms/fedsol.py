@@ -20,6 +20,7 @@ from fedra.core.model import Output, Weights
 from fedra.core.part import GradientRule, Term
 from fedra.core.tree import Params
 from fedra.core.view import Client, View
+from fedra.parts.combine import PlainMean
 from fedra.parts.gradient import TINY, AlsoDescend, FixedRadius, Perturb, Radius, Scope
 from fedra.parts.objective import kl_divergence
 from fedra.registry import Positive, Strength
@@ -89,6 +90,7 @@ def fedsol(
     over: Literal["dim0", "tensor", "layer"] = "dim0",
     scope: Scope = "all",
     floor: Strength = 1e-6,
+    mean: Literal["weighted", "uniform"] = "weighted",
 ) -> Algorithm:
     """Takes every local gradient at w + rho g_p / ||g_p||, where g_p is the gradient of any proximal term.
 
@@ -101,6 +103,8 @@ def fedsol(
         scope: Perturb "all" weights, only the "head" or only the "body".
         floor: Norm of g_p at or below which nothing is perturbed: at the first local step g_p is rounding noise. 0
             always perturbs, as the authors' code does.
+        mean: The server's mean: "weighted" by the clients' numbers of examples, or "uniform", the 1/|S| of the paper's
+            algorithm 1.
 
     Returns:
         The algorithm, for `fedra.simulate` or `Algorithm.plus`.
@@ -111,7 +115,8 @@ def fedsol(
         'model-contrast'
     """
     ball = FixedRadius() if radius == "fixed" else DriftRadius(over)
-    return fedavg().plus(Perturb(rho, proximal, ball, scope, floor))
+    algorithm = fedavg().plus(Perturb(rho, proximal, ball, scope, floor))
+    return algorithm if mean == "weighted" else algorithm.plus(PlainMean())
 
 
 def fedsol_ablation(

@@ -16,14 +16,16 @@ from pydantic import Field
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.tree import Tree
+from fedra.core.capabilities import ReleaseTerms, SumsUploads
+from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Client, Local, Population, Server, Upload
 from fedra.parts.gradient import Clip
 from fedra.parts.objective import ControlTerm
 
 
 @dataclass(frozen=True)
-class ControlVariates(ControlTerm):
+class ControlVariates(ControlTerm, SumsUploads):
     """The linear term whose gradient replaces the client's own drift c_i by the mean drift c.
 
     K is the number of local steps. The server computes every client's c_i+ - c_i from its uploaded model, so nothing
@@ -52,6 +54,23 @@ class ControlVariates(ControlTerm):
         rate = upload.extras[self.name]["rate"].item()
         drift = tree.accumulate(total.get("drift", {}), self.divided_update(upload), rate)
         return {"drift": drift, "clients": total.get("clients", 0) + 1}
+
+    def summands(self, uploads: Uploads, terms: ReleaseTerms) -> Tree:
+        if terms.equal_steps and not self.size_aware:
+            return {}  # the drift is a public multiple of the update
+        optimizer = terms.optimizer
+        rates = uploads.extras[self.name]["rate"].flatten() * self._length(terms)
+        drift = optimizer.apply_factors(uploads.delta, -1)
+        return {"drift": {n: value * rates.view(-1, *[1] * (value.dim() - 1)) for n, value in drift.items()}}
+
+    def released_total(self, update: Params, sums: Tree, clients: float, terms: ReleaseTerms) -> Tree:
+        drift = sums.get("drift") or tree.scale(terms.optimizer.apply_factors(update, -1), -1)
+        return {"drift": tree.scale(drift, 1 / self._length(terms)), "clients": clients}
+
+    def _length(self, terms: ReleaseTerms) -> float:
+        """The length of the mean client's path: drifts are multiplied by it, so they are as long as updates."""
+        steps = max(round(terms.steps), 1)
+        return (terms.optimizer.effective_steps(steps) if self.momentum_aware else steps) * terms.optimizer.lr
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
         mean = before.memory[self.name]["mean"]

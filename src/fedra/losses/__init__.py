@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fedra.losses.adaptive import CVM, AdaptiveMargin, JAMsFace, X2Softmax
+from fedra.losses.adaptive import CVM, AdaptiveFace, AdaptiveMargin, JAMsFace, X2Softmax
 from fedra.losses.angular_loss import AngularLoss
+from fedra.losses.broadface import BroadFace
+from fedra.losses.centers import CoCo, UniformFace
 from fedra.losses.curriculum import AdaCos, CurricularFace, DynamicAdaCos, SphereFace
 from fedra.losses.elastic import ElasticArcFace, ElasticArcFacePlus, ElasticCosFace, ElasticCosFacePlus
 from fedra.losses.fixed import ArcFace, Combined, CosFace, NormalizedSoftmax, Softmax, SphereFaceR
@@ -12,6 +14,7 @@ from fedra.losses.norm import AdaFace, MagFace
 from fedra.losses.pairwise import CircleLoss, SphereFace2, UniFace, UniTSFace
 from fedra.losses.sampling import ClassSample, PartialFC
 from fedra.losses.stateful import Stateful
+from fedra.losses.triplet import Triplet
 from fedra.registry import Registry
 
 LOSSES = Registry("loss")
@@ -41,17 +44,25 @@ LOSSES.add("adacos-dynamic")(DynamicAdaCos)
 LOSSES.add("circle")(CircleLoss)
 LOSSES.add("uniface")(UniFace)
 LOSSES.add("unitsface")(UniTSFace)
+LOSSES.add("triplet")(Triplet)
+LOSSES.add("coco")(CoCo)
+LOSSES.add("uniformface")(UniformFace)
+LOSSES.add("adaptiveface")(AdaptiveFace)
+LOSSES.add("broadface")(BroadFace)
 
 __all__ = [
     "CVM",
     "LOSSES",
     "AdaCos",
     "AdaFace",
+    "AdaptiveFace",
     "AdaptiveMargin",
     "AngularLoss",
     "ArcFace",
+    "BroadFace",
     "CircleLoss",
     "ClassSample",
+    "CoCo",
     "Combined",
     "CosFace",
     "CurricularFace",
@@ -70,7 +81,9 @@ __all__ = [
     "SphereFace2",
     "SphereFaceR",
     "Stateful",
+    "Triplet",
     "UniFace",
     "UniTSFace",
+    "UniformFace",
     "X2Softmax",
 ]

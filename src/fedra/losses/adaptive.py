@@ -1,4 +1,4 @@
-"""Losses whose margin depends on the angle or the class: CVM, the adaptive margin, X2-Softmax, JAMsFace."""
+"""Losses whose margin depends on the angle or the class: CVM, adaptive margin, X2-Softmax, JAMsFace, AdaptiveFace."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.errors import ConfigError
-from fedra.losses.angle import add_angle, angle
+from fedra.losses.angle import add_angle, angle, straight_through
 from fedra.losses.angular_loss import (
     AngularMargin,
     Cosines,
     CurvedLoss,
     NonNegative,
     Positive,
+    ScaledLoss,
     ShiftedLoss,
     Tensors,
 )
@@ -195,3 +196,47 @@ class JAMsFace(ShiftedLoss):
     def losses(self, batch: Cosines) -> Tensor:
         mean_margin = (self.margins(batch, "angular") + self.margins(batch, "cosine")).mean()
         return super().losses(batch) - self.reward * mean_margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveFace(ScaledLoss):
+    """CosFace whose margin is learned for every class (Liu et al. 2019, CVPR, "AdaptiveFace").
+
+    logit_y = s (cos t_y - m_y),  loss = cross-entropy - reward mean_j m_j
+
+    Margins are used within 0 and 1, as FaceX-Zoo's implementation does; outside of it their gradient is that at the
+    border, so they return. The paper's sampling of hard classes and of examples is not part of the loss.
+
+    Learned: `margins`, one number for every class.
+
+    Args:
+        margin: Initial margin of every class.
+        reward: Weight of the term that rewards large margins.
+        scale: Scale s of the logits.
+        check: Check the labels and that the loss is finite. Set it to False inside vmap and torch.compile.
+
+    Example:
+        >>> import torch
+        >>> features, weight, labels = torch.randn(8, 16), torch.randn(4, 16), torch.arange(8) % 4
+        >>> loss = AdaptiveFace()
+        >>> loss(features, weight, labels, learned=loss.init_learned(weight)).shape
+        torch.Size([])
+    """
+
+    margin: Annotated[float, Field(ge=0, le=1)] = 0.35
+    reward: NonNegative = 70.0
+    scale: Positive = 30.0
+
+    def init_learned(self, weight: Tensor) -> Tensors:
+        return {"margins": weight.new_full((len(weight),), self.margin)}
+
+    def margins(self, batch: Cosines) -> Tensor:
+        """Return the margins (C,) that are used."""
+        learned = batch.learned_parameter("margins")
+        return straight_through(learned, learned.clamp(0, 1))
+
+    def true_class(self, batch: Cosines) -> Tensor:
+        return batch.true - self.margins(batch).gather(0, batch.labels.clamp(min=0))
+
+    def losses(self, batch: Cosines) -> Tensor:
+        return super().losses(batch) - self.reward * self.margins(batch).mean()

@@ -41,7 +41,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Cosines:
-    """What a margin can read: the cosines (B, C) of a batch, its labels, and the loss's state, parameters and draws."""
+    """What a loss can read: cosines (B, C), labels, features, class vectors, its state, parameters and draws."""
 
     values: Tensor
     labels: Tensor
@@ -52,6 +52,7 @@ class Cosines:
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
     mask: Tensor | None = None
     true_cosines: Tensor | None = None
+    vectors: Tensor | None = None
 
     @property
     def is_real(self) -> Tensor:
@@ -76,6 +77,13 @@ class Cosines:
         if self.norms is None:
             raise ConfigError("norms must be given for a loss that uses them, got None: pass features.norm(dim=1)")
         return self.norms
+
+    def require(self, name: Literal["features", "vectors"]) -> Tensor:
+        """Return the features (B, d) or the class vectors (C, d), for the losses that use more than cosines."""
+        found: Tensor | None = getattr(self, name)
+        if found is None:
+            raise ConfigError(f"{name} must be given to this loss, got cosines alone: call the loss, not its logits")
+        return found
 
     def statistic(self, name: str) -> Tensor:
         """Return a running statistic."""
@@ -122,6 +130,7 @@ class AngularLoss:
     least_classes: ClassVar[int] = 2
     counters: ClassVar[tuple[str, ...]] = ()
     private: ClassVar[tuple[str, ...]] = ()
+    trains_vectors: ClassVar[bool] = True  # False for a loss between examples, which leaves class vectors unchanged
 
     check: bool = True
 
@@ -342,7 +351,7 @@ class AngularLoss:
             values, true = cosine_and_true(features, weight, labels.long())
         else:
             values, true = self.compare(features, weight), None
-        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, drawn, mask, true)
+        return Cosines(values, labels.long(), rows, norms, state or {}, learned or {}, drawn, mask, true, weight)
 
     def _require_finite(self, losses: Tensor, features: Tensor, weight: Tensor) -> Tensor:
         if self.check:

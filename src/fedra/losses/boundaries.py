@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from fedra.errors import ConfigError
 from fedra.losses import LOSSES, AngularLoss
-from fedra.losses.loss_plot import COLORS, INK, cosines_at, curve, split_at_jumps, style_axes, with_mean_margin
-from fedra.writing import save_figure
+from fedra.losses.loss_plot import cosines_at, curve, name_angles, split_at_jumps, with_mean_margin
+from fedra.pictures import DASHED, INK, SMALL, line_style, place_legend_below, save_picture, set_title, style_axes
 
 Values = NDArray[np.float64]
 
@@ -29,7 +29,6 @@ COMPARED = ("normalized-softmax", "arcface", "elastic-arcface", "cosface", "cvm"
 """The losses of the paper's figure 2, in its order."""
 
 GRAY, FIRST, SECOND = "#c9ced6", "#dcebf7", "#fbe8d8"
-DASHED = (0, (4, 3))
 COLUMNS = 3
 DEVIATIONS = 2  # how far a random margin is shown from its mean
 
@@ -42,23 +41,23 @@ def draw_margins(losses: Mapping[str, AngularLoss], path: Path | str) -> None:
 
     Args:
         losses: The losses by the name in the legend.
-        path: The file to write; its ending selects the format.
+        path: The file to write; its ending selects the format. The curves are written to a .csv file next to it.
     """
     if not losses:
         raise ConfigError(f"losses must have at least one loss, got none: choose from {', '.join(LOSSES)}")
     rows = -(-len(losses) // COLUMNS)
     figure = Figure(figsize=(11.4, 4.2 + 3.7 * rows), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(4.2, 3.7 * rows))
-    _draw_curves(parts[0], losses)
+    curves = _draw_curves(parts[0], losses)
     panels = list(parts[1].subplots(rows, COLUMNS, squeeze=False).flat)
     for axes in panels[len(losses) :]:
         axes.remove()
     for axes, (name, loss) in zip(panels, losses.items(), strict=False):
         _draw_boundary(axes, loss)
-        axes.set_title(name, fontsize=10, color=INK, loc="left")
+        set_title(axes, name)
     patches = [Patch(color=color) for color in (FIRST, GRAY, SECOND)]
-    figure.legend(patches, ["class 1", "margin", "class 2"], loc="outside lower center", ncols=3, frameon=False)
-    save_figure(figure, Path(path))
+    place_legend_below(figure, patches, ["class 1", "margin", "class 2"])
+    save_picture(figure, path, curves)
 
 
 def advantage(loss: AngularLoss, true: Values, other: Values) -> Values:
@@ -88,20 +87,27 @@ def margin(loss: AngularLoss, true: Values) -> Values:
     return np.where(difference.max(axis=1) >= 0, edge - true, np.nan)
 
 
-def _draw_curves(figure: SubFigure, losses: Mapping[str, AngularLoss]) -> None:
+def _draw_curves(figure: SubFigure, losses: Mapping[str, AngularLoss]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     left, right = figure.subplots(1, 2)
     degrees = np.linspace(0.5, 179.5, 180)
     for index, (name, loss) in enumerate(losses.items()):
         # Later curves are thinner, so an earlier one below them still shows.
         width = 1.4 + 2 * (len(losses) - index) / len(losses)
-        style: dict[str, Any] = {"color": COLORS[index % len(COLORS)], "linewidth": width}
+        style = line_style(index) | {"linewidth": width}
         logit, _ = curve(loss, np.radians(degrees))
+        distance = margin(loss, np.radians(degrees))
         left.plot(degrees, split_at_jumps(logit, 0.1), label=name, **style)
-        right.plot(degrees, split_at_jumps(margin(loss, np.radians(degrees))), **style)
+        right.plot(degrees, split_at_jumps(distance), **style)
+        for angle, value, gap in zip(degrees.tolist(), logit.tolist(), distance.tolist(), strict=True):
+            rows.append({"loss": name, "degrees": angle, "logit": value, "margin": gap})
     left.plot(degrees, np.cos(np.radians(degrees)), color=INK, linewidth=1, linestyle=DASHED, label="cos t")
-    style_axes(left, "true-class logit / scale", "angle to the true class (degrees)", 180)
-    style_axes(right, "margin to the other class (radians)", "angle to the true class (degrees)", 180)
-    left.legend(frameon=False, fontsize=8, ncols=1 + len(losses) // 10)
+    for axes in (left, right):
+        style_axes(axes)
+    name_angles(left, "true-class logit / scale", "angle to the true class (degrees)", 180)
+    name_angles(right, "margin to the other class (radians)", "angle to the true class (degrees)", 180)
+    left.legend(frameon=False, fontsize=SMALL, ncols=1 + len(losses) // 10, handlelength=2.8)
+    return rows
 
 
 def _draw_boundary(axes: Axes, loss: AngularLoss) -> None:
@@ -117,11 +123,11 @@ def _draw_boundary(axes: Axes, loss: AngularLoss) -> None:
             if side.min() < 0 < side.max():
                 width = 1.5 if index == 0 else 0.7
                 axes.contour(degrees, degrees, side, levels=(0.0,), colors=INK, linewidths=width, linestyles="dashed")
-    style_axes(axes, "$\\theta_2$ (degrees)", "$\\theta_1$ (degrees)", 90)
+    style_axes(axes, grid=False)
+    name_angles(axes, "$\\theta_2$ (degrees)", "$\\theta_1$ (degrees)", 90)
     axes.set_ylim(0, 90)
     axes.set_yticks((0, 30, 60, 90))
     axes.set_aspect("equal")
-    axes.grid(False)
 
 
 def _variants(loss: AngularLoss) -> list[AngularLoss]:

@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from fedra.errors import ConfigError, FedraError
+from fedra.errors import ConfigError, FedraError, shorten_requirement
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -28,8 +28,8 @@ def check_settings(loss: Any) -> None:
         try:
             validator.validate_python(value, strict=True)
         except ValidationError as error:
-            rule = error.errors()[0]["msg"].replace("Input should be", "must be")
-            raise ConfigError(f"{name} of {type(loss).__name__} {rule}, got {value!r}") from None
+            requirement = shorten_requirement(error.errors()[0]["msg"])
+            raise ConfigError(f"{name} of {type(loss).__name__} must be {requirement}, got {value!r}") from None
 
 
 def check_shapes(loss: str, features: Tensor, weight: Tensor, labels: Tensor, least_classes: int) -> None:

@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from fedra.errors import ConfigError
 from fedra.losses import LOSSES, AngularLoss
 from fedra.losses.angular_loss import Cosines
+from fedra.pictures import DASHED, INK, line_style, make_panels, place_legend_below
 from fedra.writing import save_figure
 
 FEATURE_NORM = 20.0  # AdaFace's initial running mean
 LATE_STEP = 1e6  # after SphereFace's annealing
-
-INK = "#22262b"
-COLORS = ("#1f77b4", "#d1495b", "#2a9d5c", "#8659b5", "#e08a1e", "#17899b", "#7a6a58", "#c2518f")
 
 
 def draw(names: Sequence[str], path: Path | str) -> None:
@@ -36,23 +33,19 @@ def draw(names: Sequence[str], path: Path | str) -> None:
     """
     if not names:
         raise ConfigError(f"names must have at least one loss, got none: choose from {', '.join(LOSSES)}")
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = make_panels(1, 2, width=5.0, height=4.2)
     degrees = np.linspace(0.25, 179.75, 719)
     for index, name in enumerate(names):
         value, derivative = curve(LOSSES[name](), np.radians(degrees))
         # Later curves are thinner, so an earlier one below them still shows.
-        style: dict[str, Any] = {
-            "color": COLORS[index % len(COLORS)],
-            "linewidth": 1.4 + 2 * (len(names) - index) / len(names),
-        }
+        style = line_style(index) | {"linewidth": 1.4 + 2 * (len(names) - index) / len(names)}
         for axes, line in ((left, value), (right, derivative)):
             axes.plot(degrees, split_at_jumps(line), label=name, **style)
-    left.plot(degrees, np.cos(np.radians(degrees)), color=INK, linewidth=1, linestyle=(0, (4, 3)), label="cos t")
-    right.plot(degrees, -np.sin(np.radians(degrees)), color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    style_axes(left, "true-class logit / scale", "angle to the true class (degrees)", 180)
-    style_axes(right, "derivative (per radian)", "angle to the true class (degrees)", 180)
-    left.legend(frameon=False, fontsize=9)
+    left.plot(degrees, np.cos(np.radians(degrees)), color=INK, linewidth=1, linestyle=DASHED, label="cos t")
+    right.plot(degrees, -np.sin(np.radians(degrees)), color=INK, linewidth=1, linestyle=DASHED)
+    name_angles(left, "true-class logit / scale", "angle to the true class (degrees)", 180)
+    name_angles(right, "derivative (per radian)", "angle to the true class (degrees)", 180)
+    place_legend_below(figure, left.get_legend_handles_labels()[0])
     save_figure(figure, Path(path))
 
 
@@ -89,13 +82,8 @@ def split_at_jumps(line: Any, largest: float = 0.04) -> Any:
     return np.where(np.isin(np.arange(len(line)), jumps + 1), np.nan, line)
 
 
-def style_axes(axes: Axes, vertical: str, horizontal: str, largest: int) -> None:
+def name_angles(axes: Axes, vertical: str, horizontal: str, largest: int) -> None:
     """Label the axes; angles run from 0 to `largest` degrees."""
     axes.set_xlim(0, largest)
     axes.set_xticks(range(0, largest + 1, 30))
-    axes.set_xlabel(horizontal, color=INK)
-    axes.set_ylabel(vertical, color=INK)
-    axes.grid(color="#e6e8ec", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.set(xlabel=horizontal, ylabel=vertical)

@@ -224,9 +224,8 @@ class UniTSFace(ScaledLoss):
     def pairs(self, batch: Cosines) -> tuple[Cosines, Tensor]:
         """Return the cosines with the memory, and (C,) which classes it holds."""
         memory = batch.statistic("memory")
-        if batch.features is None:
-            raise ConfigError("features must be given to UniTSFace, got cosines alone: call the loss, not logits")
-        return replace(batch, values=cosine(batch.features, memory), true_cosines=None), memory.abs().sum(dim=1) > 0
+        values = cosine(batch.require("features"), memory)
+        return replace(batch, values=values, true_cosines=None), memory.abs().sum(dim=1) > 0
 
     def advance(self, batch: Cosines) -> Mapping[str, Tensor]:
         pairs, known = self.pairs(batch)

@@ -13,6 +13,7 @@ from fedra.models import (  # noqa: F401  (each registers its models)
     mobilefacenet,
     resnet,
     sphereface_net,
+    swin,
     vgg,
     vit,
 )

@@ -69,7 +69,10 @@ def fedarc_resnet18(
 ) -> RecognitionModel:
     """FedArc's CIFAR-100 network: ResNet-18 with the 7x7 stem and an embedding; 11,754,148 weights.
 
-    The authors' code starts from ImageNet weights; here all weights are random (He et al. 2015).
+    The paper's embedding is a 1x1 convolution, BatchNorm and a linear layer. As in the authors' code, whose count is
+    printed here, a second BatchNorm follows the linear layer. It has no variance on a batch of one image, and the
+    authors drop incomplete batches (`local.drop_last`). Their code starts from ImageNet weights; here all weights are
+    random (He et al. 2015).
 
     Args:
         shape: Shape (C, H, W) of one image.

@@ -69,7 +69,7 @@ def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str]
     """
     path = _file(Path(path))
     tensors = {WRAPPERS.sub("", name): value for name, value in read_tensors(path).items()}
-    if isinstance(module, NamedHead) and key_map is None:
+    if isinstance(module, NamedHead) and key_map is None and not module.state_dict().keys() <= tensors.keys():
         own = {module.split_name(name): value for name, value in tensors.items()}
         if {f"body.{name}" for name in module.body.state_dict()} <= own.keys():
             tensors = own

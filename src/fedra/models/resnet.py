@@ -1,8 +1,8 @@
-"""ResNet-18 (He et al. 2016) with the 3x3 stem for small images, and its trunk for other stems."""
+"""ResNet-18 and ResNet-34 (He et al. 2016), and their trunk for other stems."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -36,15 +36,15 @@ class ResidualBlock(nn.Module):
         return F.relu(self.shortcut(maps) + self.residual(maps))
 
 
-def residual_trunk(width: int, normalizer: Normalizer) -> list[nn.Module]:
-    """Return four stages of two blocks, from `width` channels doubling at each, then the mean: (B, 8 width, 1, 1)."""
+def residual_trunk(width: int, normalizer: Normalizer, counts: tuple[int, ...] = (2, 2, 2, 2)) -> list[nn.Module]:
+    """Return stages of `counts` blocks, from `width` channels doubling at each, then the mean: (B, channels, 1, 1)."""
     layers: list[nn.Module] = []
     channels = width
-    for stage in range(4):
+    for stage, count in enumerate(counts):
         wider = width * 2**stage
-        layers.append(ResidualBlock(channels, wider, 1 if stage == 0 else 2, normalizer))
-        layers.append(ResidualBlock(wider, wider, 1, normalizer))
-        channels = wider
+        for number in range(count):
+            layers.append(ResidualBlock(channels, wider, 1 if stage == 0 or number > 0 else 2, normalizer))
+            channels = wider
     return [*layers, nn.AdaptiveAvgPool2d(1)]
 
 
@@ -77,4 +77,39 @@ def resnet18(
     normalizer = Normalizer(norm, groups)
     stem = [nn.Conv2d(channels, width, 3, padding=1, bias=False), normalizer.maps(width), nn.ReLU()]
     body = nn.Sequential(*layers, *stem, *residual_trunk(width, normalizer), nn.Flatten())
+    return RecognitionModel(body, nn.Linear(8 * width, classes))
+
+
+@MODELS.add("resnet34")
+def resnet34(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    stem: Literal["small", "large"] = "large",
+    norm: Norm = "running",
+    groups: Annotated[int, Field(gt=0)] = 2,
+    width: Annotated[int, Field(gt=0)] = 64,
+) -> RecognitionModel:
+    """ResNet-34 (He et al. 2016): 21,797,672 weights for a thousand classes; not ArcFace's `iresnet34`.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        classes: Number of classes.
+        stem: First layers: "large" is a 7x7 convolution and a maximum, which quarter the sides; "small" is a 3x3
+            convolution, for images of about 32x32.
+        norm: Normalization layers: "running" is BatchNorm with running statistics, "batch" uses batch statistics in
+            evaluation too, "fixed" keeps the initial statistics of a pre-trained network, "group" is GroupNorm.
+        groups: Number of groups of "group".
+        width: Channels of the first stage; the feature has 8 width entries.
+
+    Returns:
+        The model, with a `body` and a `head`.
+    """
+    layers, (channels, _, _) = input_layers("resnet34", shape, smallest=32 if stem == "large" else 8)
+    normalizer = Normalizer(norm, groups)
+    side = 7 if stem == "large" else 3
+    first = nn.Conv2d(channels, width, side, 2 if stem == "large" else 1, padding=side // 2, bias=False)
+    layers += [first, normalizer.maps(width), nn.ReLU()]
+    layers += [nn.MaxPool2d(3, 2, padding=1)] if stem == "large" else []
+    body = nn.Sequential(*layers, *residual_trunk(width, normalizer, (3, 4, 6, 3)), nn.Flatten())
     return RecognitionModel(body, nn.Linear(8 * width, classes))

@@ -1,0 +1,122 @@
+"""The page of all claims: what every reproduction in a folder decided, and what has not been tested yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedra.errors import DataError
+from fedra.reproduce.entries import PAPERS, SIZES, PaperEntry, list_entries, read_paper
+from fedra.writing import write_atomically
+
+UNTESTED = "not yet tested"
+Records = Mapping[tuple[str, str], list[dict[str, Any]]]
+"""Records of reproductions by paper and entry."""
+
+
+def read_records(folder: Path) -> Records:
+    """Read the numbers that `fedra reproduce` wrote to a folder.
+
+    Args:
+        folder: A folder with files such as fedsol-table1-small.json; other JSON files are ignored.
+
+    Returns:
+        The records by paper and entry, the largest size last.
+    """
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"'{path}' must be JSON that `fedra reproduce` wrote, got damage ({error})") from None
+        if isinstance(record, dict) and {"paper", "entry", "size", "claims"} <= record.keys():
+            record["page"] = path.with_suffix(".md").name if path.with_suffix(".md").exists() else ""
+            found.setdefault((record["paper"], record["entry"]), []).append(record)
+    for records in found.values():
+        records.sort(key=lambda record: SIZES.index(record["size"]))
+    return found
+
+
+def claims_text(records: Records) -> str:
+    """Write the page of all claims.
+
+    Args:
+        records: What `read_records` found.
+
+    Returns:
+        The page as Markdown.
+    """
+    parts = [
+        "# Which claims of the papers hold here",
+        "Every claim of the five papers that fedra can test, with what has been decided so far. A verdict is about the "
+        "size at which it was run: *quick* and *small* are far from the papers' settings, so a claim that holds there "
+        "holds for the method on small data, and one that does not may still hold at the paper's size. `fedra "
+        "reproduce` runs each entry, its page has numbers, seeds and p-values, and `fedra reproduce --claims "
+        "docs/results` writes this page from them. How a verdict is reached: [Reproduce a paper](../reproduce.md).",
+        _totals(records),
+    ]
+    for paper in PAPERS:
+        about = read_paper(paper)
+        parts += [f"## {paper}", about["citation"]]
+        parts += [f"**What decides:** {about['control']}"] if about.get("control") else []
+        rows = [row for entry in list_entries(paper) for row in _rows(entry, records)]
+        parts.append("\n".join(["| entry | claim | verdict | why |", "| --- | --- | --- | --- |", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(entry: PaperEntry, records: Records) -> list[str]:
+    rows = []
+    for claim in entry.claims:
+        tested = [
+            (record, verdict)
+            for record in records.get((entry.paper, entry.name), [])
+            for verdict in record["claims"]
+            if verdict["claim"] == claim.text
+        ]
+        text = claim.text if claim.where != "control" else f"*control:* {claim.text}"
+        if not tested:
+            rows.append(f"| {entry.name} | {_cell(text)} | {UNTESTED} | |")
+        for record, verdict in tested:
+            size = f"{record['size']}, {record['seeds']} seeds"
+            link = f"[{size}]({record['page']})" if record["page"] else size
+            rows.append(
+                f"| {entry.name} | {_cell(text)} | **{verdict['outcome']}** ({link}) | {_cell(verdict['reason'])} |"
+            )
+    return rows
+
+
+def _totals(records: Records) -> str:
+    claims = [(entry, claim) for paper in PAPERS for entry in list_entries(paper) for claim in entry.claims]
+    last: dict[str, int] = {}
+    for entry, claim in claims:
+        found = [
+            verdict["outcome"]
+            for record in records.get((entry.paper, entry.name), [])
+            for verdict in record["claims"]
+            if verdict["claim"] == claim.text
+        ]
+        outcome = found[-1] if found else UNTESTED
+        last[outcome] = last.get(outcome, 0) + 1
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(last.items()))
+    return f"{len(claims)} claims and controls; by the largest size that was run: {counts}."
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def write_claims(folder: Path) -> Path:
+    """Write claims.md from the records in a folder.
+
+    Args:
+        folder: A folder with pages and numbers of reproductions.
+
+    Returns:
+        The page.
+    """
+    path = folder / "claims.md"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, claims_text(read_records(folder)).encode())
+    return path

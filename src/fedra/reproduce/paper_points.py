@@ -1,0 +1,114 @@
+"""The runs behind a table or figure: one grid point per cell, and one folder per distinct run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedra.config import reading as configuration
+from fedra.config.overrides import apply_changes
+from fedra.config.schema import Config
+from fedra.reports.sweep_table import Point
+from fedra.reproduce.entries import Line, PaperEntry, config_path
+
+RUNS = "runs"
+"""Folder of the runs in the output folder; entries share them."""
+LONGEST_NAME = 48
+IRRELEVANT = {"seed", "runner", "device", "checkpoint", "log", "sweep"}
+"""Sections that a result does not depend on, and the seed."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of an entry at a size.
+
+    Args:
+        rows: The rows.
+        columns: The columns.
+        cells: The runs of each cell (row, column): seed, configuration, folder.
+        first: The run that the others start from, if there is one.
+    """
+
+    rows: tuple[Line, ...]
+    columns: tuple[Line, ...]
+    cells: Mapping[tuple[str, str], tuple[tuple[int, Config, Path], ...]]
+    first: Point | None = None
+
+    @property
+    def points(self) -> list[Point]:
+        """One point per distinct configuration; cells that read different numbers off the same runs share it."""
+        found: dict[Path, Point] = {}
+        for (row, column), runs in self.cells.items():
+            found.setdefault(runs[0][2], Point((("row", row), ("column", column)), runs))
+        return list(found.values())
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of all runs."""
+        before = [folder for _, _, folder in self.first.runs] if self.first else []
+        return before + [folder for point in self.points for _, _, folder in point.runs]
+
+
+def build_grid(entry: PaperEntry, size: str, seeds: int, out: Path) -> Grid:
+    """Build the runs of an entry.
+
+    Args:
+        entry: A table or figure.
+        size: "quick", "small", "medium" or "paper".
+        seeds: Number of seeds per cell.
+        out: Output folder.
+
+    Returns:
+        The grid, with checked configurations.
+    """
+    rows, columns = entry.lines(size)
+    chosen = entry.sizes[size]
+    before: Point | None = None
+    start: dict[str, Any] = {}
+    if chosen.first:
+        table = configuration.read(config_path(chosen.first["config"])).model_dump(exclude={"sweep"})
+        _apply(table, chosen.first.get("set", {}))
+        config = configuration.read(table)
+        folder = out / RUNS / f"first-{_digest(config)}"
+        before = Point((("row", "first"),), ((config.seed, config, folder),))
+        start = {chosen.first.get("key", "model.weights"): str(folder)}
+    cells = {}
+    for row in rows:
+        for column in columns:
+            if row.columns and column.name not in row.columns:
+                continue
+            table = configuration.read(config_path(column.config or chosen.config)).model_dump(exclude={"sweep"})
+            for settings in (row.settings, column.settings, chosen.settings, start, row.after, column.after):
+                _apply(table, settings)
+            base = configuration.read(table)
+            name = f"{_slug(base.algorithm.name)}-{_digest(base)}"  # rows with equal settings share their runs
+            runs = []
+            for number in range(seeds):
+                seed = base.seed + number
+                own = base.model_dump()
+                _apply(own, {"seed": seed})
+                runs.append((seed, configuration.read(own), out / RUNS / f"{name}_seed-{seed}"))
+            cells[row.name, column.name] = tuple(runs)
+    return Grid(tuple(rows), tuple(columns), cells, before)
+
+
+def _apply(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    apply_changes(table, [(key.split("."), value, f"the setting '{key}'") for key, value in settings.items()])
+
+
+def _digest(config: Config) -> str:
+    """Return a digest of the settings that a result depends on, but the seed.
+
+    Defaults are left out, so a new setting with a default does not make finished runs unknown.
+    """
+    settings = config.model_dump(exclude=IRRELEVANT, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+=-]+", "-", text).strip("-")[:LONGEST_NAME]
