@@ -12,6 +12,7 @@ from pathlib import Path
 from _generator import api, commands, configuration, losses, methods
 
 DOCS = Path(__file__).parent
+PLOTS = DOCS / "losses" / "plots"
 
 
 def pages() -> dict[Path, str]:
@@ -22,16 +23,16 @@ def pages() -> dict[Path, str]:
 
 def strays(wanted: dict[Path, str]) -> list[Path]:
     """Generated pages and plots of names that no longer exist."""
-    present = {path for folder in ("methods", "losses", "api") for path in (DOCS / folder).glob("*.*")}
-    pictures = {path.with_suffix(".svg") for path in wanted if path.parent.name == "losses"}
-    return sorted(present - wanted.keys() - pictures)
+    folders = ("methods", "losses", "losses/plots", "api")
+    present = {path for folder in folders for path in (DOCS / folder).glob("*.*")}
+    return sorted(present - wanted.keys() - losses.pictures(PLOTS))
 
 
 def outdated() -> list[Path]:
     """The pages that differ from what the code says, and those that should not exist."""
     wanted = pages()
     changed = [p for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
-    drawn = (p.with_suffix(".svg") for p in wanted if p.parent.name == "losses" and p.stem != "index")
+    drawn = sorted(losses.pictures(PLOTS))
     return [*changed, *(picture for picture in drawn if not picture.exists()), *strays(wanted)]
 
 
@@ -43,7 +44,7 @@ def write() -> None:
     for path, text in wanted.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    losses.draw_pictures(DOCS / "losses")
+    losses.draw_pictures(PLOTS)
 
 
 def main() -> None:

@@ -8,12 +8,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+import fedra
 import tiny
 from fedra.catalog import list_entries
 from fedra.core.part import known_parts
@@ -55,18 +57,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 CONFIG_MISTAKES = {
-    "roundz=3": "unknown key 'roundz' in c.toml: did you mean 'rounds'?",
-    "local.epoch=1": "unknown key 'local.epoch' in c.toml: did you mean 'epochs'?",
-    "local.epochs=many": "local.epochs must be a valid integer, got 'many' in c.toml",
-    "rounds=0": "rounds must be at least 1, got 0 in c.toml",
+    "roundz=3": "unknown key 'roundz' in the override 'roundz=3': did you mean 'rounds'?",
+    "local.epoch=1": "unknown key 'local.epoch' in the override 'local.epoch=1': did you mean 'epochs'?",
+    "local.epochs=many": "local.epochs must be an integer, got 'many' in the override 'local.epochs=many'",
+    "rounds=0": "rounds must be at least 1, got 0 in the override 'rounds=0'",
     "local.lr=-0.1": "local.lr must be greater than 0, got -0.1",
-    "local.lr=nan": "local.lr must be greater than 0, got nan",
+    "local.lr=nan": "local.lr must be a finite number, got nan",
     "local=5": "local must be a table, got 5",
     "rounds": "an override must have the form key.sub=value, such as local.epochs=5, got 'rounds'",
     "=3": "an override must have the form key.sub=value, such as local.epochs=5, got '=3'",
-    "data.name=digitz": "there is no dataset 'digitz': did you mean 'digits'?",
-    "data.color=true": "the dataset 'synthetic' has no field 'color'",
-    "data.classes=1": "the field 'classes' of the dataset 'synthetic' must be greater than 1, got 1",
+    "data.name=digitz": "there is no data set 'digitz': did you mean 'digits'?",
+    "data.color=true": "the data set 'synthetic' has no field 'color'",
+    "data.classes=1": "the field 'classes' of the data set 'synthetic' must be greater than 1, got 1",
     "data.augment=['spin']": "spin",
     "model.name=mlpp": "there is no model 'mlpp': did you mean 'mlp'?",
     "model.width=5": "the model 'mlp' has no field 'width'",
@@ -86,7 +88,7 @@ CONFIG_MISTAKES = {
     "device=hpu": "the device must be one that torch can use here (cpu",
     "algorithm.name=fedproxx": "there is no algorithm 'fedproxx': did you mean 'fedprox'?",
     "algorithm={name='fedprox', nu=1}": "the algorithm 'fedprox' has no field 'nu'",
-    "algorithm={name='fedprox', mu='strong'}": "'fedprox' must be a valid number, got 'strong'",
+    "algorithm={name='fedprox', mu='strong'}": "'fedprox' must be a number, got 'strong'",
     "algorithm={name='fedsol', proximal={name='server-adam'}}": "'proximal' must be a Term, got 'server-adam'",
     "algorithm={name='fedsol', proximal='proximall'}": "there is no part 'proximall': did you mean 'proximal'?",
     "algorithm={name='fedsol', proximal={mu=1}}": "proximal must have a name, such as { name = 'proximal', mu = 0.1",
@@ -128,8 +130,8 @@ def test_show_finds_wrong_names_too(capsys: pytest.CaptureFixture[str], word: st
         (["run", "c.toml", "--out", "c.toml"], "must be a folder, got the file 'c.toml': choose another"),
         (["run", "c.toml", "--out", "c.toml/below"], "the output folder 'c.toml/below' cannot be created"),
         (["compare", "nowhere"], "must contain a run, got 'nowhere'"),
-        (["list", "modles"], "KIND must be a kind that can be listed, got 'modles': did you mean 'models'?"),
-        (["split", "c.toml", "--out", "split.doc"], "must end with .png or .svg, got"),
+        (["list", "modles"], ", parts, runners, schedules, got 'modles': did you mean 'models'?"),
+        (["split", "c.toml", "--out", "split.doc"], "must end in .svg, .png or .pdf, got"),
         (["sweep", "c.toml", "local.lr"], "settings of a sweep must have the form key=a,b,c, got 'local.lr'"),
         (["sweep", "c.toml", "seed=0,1"], "a sweep cannot vary 'seed': set the number of seeds with --seeds"),
     ],
@@ -176,7 +178,7 @@ def test_run_compare_and_the_default_folder(capsys: pytest.CaptureFixture[str]) 
     assert "fedprox" in shown
     assert "curves saved to pictures/both.svg" in shown
     ElementTree.parse("pictures/both.svg")
-    assert "must end in .svg or .png" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
+    assert "must end in .svg, .png or .pdf" in mistake(capsys, "compare", "runs/c", "--out", "both.doc")
     assert call(capsys, "compare", "runs/c", "runs/c", "--out", "twice.png")[0] == 0
     assert Path("twice.png").read_bytes().startswith(b"\x89PNG")
 
@@ -265,6 +267,36 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     shown = call(capsys, "doctor")[1]
     assert "data: mnist" in shown
     assert re.search(r"downloads\s+off", shown)
+
+
+def test_doctor_names_every_extra_and_how_to_install_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].keys() - {"all", "docs", "dev"}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    shown = call(capsys, "doctor")[1]
+    assert set(re.findall(r"missing: pip install 'fedra\[(\w+)\]'", shown)) == extras
+
+
+def test_a_missing_extra_leaves_no_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    told = mistake(capsys, "run", "c.toml", *tiny.WORDS, "log.tensorboard=true", "--out", "run")
+    assert "tensorboard" in told
+    assert not Path("run").exists()
+    assert call(capsys, "run", "c.toml", *tiny.WORDS, "--out", "run")[0] == 0
+
+
+def test_compare_says_what_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    fedra.run(tiny.table(rounds=2), out="a")
+    fedra.run(tiny.table(rounds=1, data={"name": "digits"}, partition={"name": "iid", "clients": 4}), out="b")
+    assert "note:" not in call(capsys, "compare", "a", "a")[1]
+    Path("a/summary.json").unlink()
+    file = Path("a/config.toml")
+    file.write_text(file.read_text().replace("rounds = 2", "rounds = 9"))
+    shown = call(capsys, "compare", "a", "b")[1]
+    assert "note: the runs have different data sets: digits, synthetic" in shown
+    assert "(a) is not finished: 2 of 9 rounds" in shown
 
 
 def test_a_users_own_algorithm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-PACKAGES = ("algorithms", "parts", "losses", "models", "data", "faces", "evaluation", "callbacks")
+PACKAGES = (
+    "algorithms",
+    "parts",
+    "losses",
+    "models",
+    "data",
+    "faces",
+    "evaluation",
+    "analysis",
+    "callbacks",
+    "dashboard",
+)
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples?):$", re.MULTILINE)
 DESCRIBED = re.compile(r"^    \*{0,2}(\w+)(?: \([^)]*\))?:", re.MULTILINE)
 

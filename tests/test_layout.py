@@ -25,5 +25,22 @@ def test_no_public_class_name_twice() -> None:
 
 
 def test_no_folder_of_over_forty_files() -> None:
-    folders = Counter(path.parent for path in ROOT.rglob("*.py") if ".venv" not in str(path.relative_to(ROOT)))
-    assert max(folders.values()) <= 40
+    """Documentation counts too; what running fedra or its tools leaves in a checkout does not."""
+    shown = [
+        path for path in ROOT.iterdir() if path.name in ("benchmarks", "configs", "docs", "examples", "src", "tests")
+    ]
+    files = (path for folder in shown for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    folders = Counter(path.parent.relative_to(ROOT) for path in files)
+    assert {str(folder): count for folder, count in folders.items() if count > 40} == {}
+
+
+def test_files_are_short() -> None:
+    """Docstrings do not count: a public name explains every argument."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    long = {}
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, documented) and ast.get_docstring(node)]
+        docstrings = sum((node.body[0].end_lineno or 0) - node.body[0].lineno + 1 for node in nodes)
+        long[path.name] = len(text.splitlines()) - docstrings
+    assert {name: lines for name, lines in long.items() if lines >= 400} == {}

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from test_docstrings import PACKAGES
+
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("algorithms", "parts", "losses", "models", "data", "faces", "evaluation", "callbacks")
 FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\s\">]+)", re.IGNORECASE)
 
 

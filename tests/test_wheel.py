@@ -41,6 +41,10 @@ def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "fedra/demo/warm-start.safetensors" in names
     assert "fedra/py.typed" in names
+    assert {f"fedra/reports/templates/{name}" for name in ("report.html", "page.css", "page.js", "live.js")} <= set(
+        names
+    )
+    assert {"fedra/configs/fedsol/table1.toml", "fedra/reproduce/papers/fedsol/table1.toml"} <= set(names)
     assert {name.split("/")[0] for name in names} == {"fedra", f"fedra-{fedra.__version__}.dist-info"}
 
 

@@ -11,7 +11,7 @@ from _generator.markdown import NOTICE, lead, table
 from fedra.registry import Registry
 
 PACKAGES = {
-    "fedra": "run, simulate, evaluate, compare and export",
+    "fedra": "run, simulate, evaluate, compare, report and export",
     "fedra.algorithms": "the built-in federated algorithms",
     "fedra.parts": "what algorithms are made of, and the base classes for your own parts",
     "fedra.losses": "margin losses for any training loop",
@@ -19,7 +19,9 @@ PACKAGES = {
     "fedra.data": "data sets by name, and your own",
     "fedra.faces": "detection, alignment, galleries, verification and identification",
     "fedra.evaluation": "metrics, and the results of protocols",
+    "fedra.analysis": "curvature, loss landscapes, and similar classes of different clients",
     "fedra.callbacks": "hooks that run during training",
+    "fedra.dashboard": "a live page over a folder of runs",
 }
 INTRODUCTION = """# Python API
 

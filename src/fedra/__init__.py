@@ -12,12 +12,11 @@ An algorithm is a choice of parts in named slots, and every entry point accepts 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fedra.lazy import lazy_names
 
+TYPE_CHECKING = False  # type checkers take it for true; importing typing would take most of the time of this import
 if TYPE_CHECKING:
-    from fedra import algorithms, callbacks, data, evaluation, faces, losses, models, parts
+    from fedra import algorithms, analysis, callbacks, dashboard, data, evaluation, faces, losses, models, parts
     from fedra.core.algorithm import Algorithm
     from fedra.core.local_training import LocalTraining
     from fedra.errors import ConfigError, DataError, FedraError, RunError, RunFailed
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from fedra.experiment.simulate import simulate
     from fedra.experiment.sweep import sweep
     from fedra.reports.comparison import compare
+    from fedra.reports.report_file import report
 
 __version__ = "0.2.0"
 
@@ -43,8 +43,10 @@ _HOMES = {
     "RunFailed": "fedra.errors",
     "RunResult": "fedra.experiment.result",
     "algorithms": "fedra.algorithms",
+    "analysis": "fedra.analysis",
     "callbacks": "fedra.callbacks",
     "compare": "fedra.reports.comparison",
+    "dashboard": "fedra.dashboard",
     "data": "fedra.data",
     "evaluate": "fedra.experiment.evaluating",
     "evaluation": "fedra.evaluation",
@@ -53,6 +55,7 @@ _HOMES = {
     "losses": "fedra.losses",
     "models": "fedra.models",
     "parts": "fedra.parts",
+    "report": "fedra.reports.report_file",
     "resume": "fedra.experiment.run",
     "run": "fedra.experiment.run",
     "simulate": "fedra.experiment.simulate",
@@ -70,8 +73,10 @@ __all__ = [
     "RunFailed",
     "RunResult",
     "algorithms",
+    "analysis",
     "callbacks",
     "compare",
+    "dashboard",
     "data",
     "evaluate",
     "evaluation",
@@ -80,6 +85,7 @@ __all__ = [
     "losses",
     "models",
     "parts",
+    "report",
     "resume",
     "run",
     "simulate",

@@ -93,9 +93,8 @@ def _rows(kind: str) -> Iterator[tuple[str, Mapping[str, Field], str]]:
             yield name, class_fields(part), (part.__doc__ or "").partition("\n")[0]
         return
     if kind not in registries:
-        raise ConfigError(
-            f"KIND must be a kind that can be listed, got '{kind}': {nearest(kind, [*registries, 'parts'])}"
-        )
+        kinds = sorted([*registries, "parts"])
+        raise ConfigError(f"KIND must be one of {', '.join(kinds)}, got '{kind}': {nearest(kind, kinds)}")
     registry = registries[kind]
     for name in registry:
         if registry.kind == "runner" and name == "centralized":
@@ -146,6 +145,7 @@ SLOT_NOTES = {
     "sharing": "which layers are private or shared",
     "combine": "how uploads are combined",
     "server": "rules run in order",
+    "upload": "how a change is made smaller",
     "personalize": "personal models of the clients",
 }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedra import __version__
@@ -28,6 +29,9 @@ EXTRAS = {
     "faces": ("onnxruntime",),
     "onnx": ("onnx", "onnxruntime"),
     "index": ("faiss",),
+    "federation": ("flwr", "cryptography"),
+    "privacy": ("dp_accounting", "cryptography"),
+    "dashboard": ("starlette", "uvicorn"),
 }
 """Optional features and the packages they need."""
 
@@ -45,13 +49,14 @@ def examine_machine() -> Table:
     root = data_root()
     if root.is_dir():
         found = sorted(path.name for path in root.iterdir() if not path.name.startswith("."))
-        table.add_row("data root", f"{root}: {', '.join(found) or 'empty'}")
+        table.add_row("data root", escape(f"{root}: {', '.join(found) or 'empty'}"))
     else:
         table.add_row("data root", f"{root} (does not exist yet; set FEDRA_DATA to use another folder)")
     table.add_row("downloads", "off (FEDRA_OFFLINE)" if offline() else "on")
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
-        table.add_row(f"extra {extra}", f"missing: pip install 'fedra[{extra}]'" if missing else "installed")
+        needed = escape(f"missing: pip install 'fedra[{extra}]'")  # brackets are markup
+        table.add_row(f"extra {extra}", needed if missing else "installed")
     return table
 
 

@@ -6,7 +6,11 @@ The command line prints the message and exits with `exit_code`; only bugs in fed
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+LONG_NUMBER = re.compile(r"\d{20,}")
+"""Bounds such as 1e30, which pydantic writes out."""
 
 SOME_RUNS_FAILED = 3
 """Exit code of a command that trained several runs, some of which failed."""
@@ -36,8 +40,8 @@ class FedraError(Exception):
     exit_code = 1
 
 
-class ConfigError(FedraError):
-    """A configuration, an argument or a combination of parts is invalid.
+class ConfigError(FedraError, ValueError):
+    """A configuration, an argument or a combination of parts is invalid. It is also a `ValueError`.
 
     Args:
         message: What must hold, what was given, where, and what to do.
@@ -126,4 +130,17 @@ def shorten_requirement(message: str) -> str:
     if not message.startswith(prefix):
         return f"valid ({message[:1].lower()}{message[1:]})"
     requirement = message.removeprefix(prefix).partition(", unable to parse")[0]
-    return requirement.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+    requirement = requirement.replace("a valid integer", "an integer").replace("a valid ", "a ")
+    requirement = requirement.replace("greater than or equal to", "at least").replace(
+        "less than or equal to", "at most"
+    )
+    return LONG_NUMBER.sub(lambda found: f"{float(found[0]):g}", requirement)
+
+
+def shorten(value: object, longest: int = 80) -> str:
+    """Return the representation of a value for a message, cut off if it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print integers of more than 4300 digits
+        return "a number of more than 4300 digits"
+    return text if len(text) <= longest else f"{text[:longest]}..."

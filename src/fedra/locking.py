@@ -33,6 +33,16 @@ def hold_lock(file: Path, busy: str, patience: float = 0.0) -> Iterator[None]:
         _release(file, held)
 
 
+def is_held(file: Path) -> bool:
+    """Return whether a process holds the lock `file`; a file that a killed process left does not count."""
+    if not file.is_file():
+        return False
+    try:
+        return _probe(file)
+    except OSError:  # it was removed meanwhile, or must not be read
+        return file.exists()
+
+
 if sys.platform == "win32":
     from filelock import FileLock, Timeout
 
@@ -43,6 +53,12 @@ if sys.platform == "win32":
         except Timeout:
             return None
         return lock
+
+    def _probe(file: Path) -> bool:
+        found = _acquire(file)
+        if found is not None:
+            found.release()
+        return found is None
 
     def _release(file: Path, held: FileLock) -> None:
         held.release()
@@ -77,6 +93,16 @@ else:
             if os.fstat(held).st_nlink:
                 return held
             _close(held)  # its last holder removed the file between our two calls, so it does not lock
+
+    def _probe(file: Path) -> bool:
+        probe = os.open(file, os.O_RDONLY)  # unlike _acquire, this writes nothing
+        try:
+            fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True  # held, or the file system has no locks and only the file shows that a process is there
+        finally:
+            os.close(probe)
+        return False
 
     def _release(file: Path, held: int) -> None:
         if held in _HELD:  # otherwise this is a fork, and the lock belongs to its parent

@@ -14,8 +14,20 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic import Field as Bound
 
-from fedra.errors import ConfigError, FedraError, nearest, shorten_requirement
+from fedra.errors import ConfigError, FedraError, nearest, shorten, shorten_requirement
 from fedra.trust import describe_exception, import_function, is_import
+
+LARGEST_FLOAT = 1e30
+"""Largest absolute value of a field: float32 can hold it, and a run with it may diverge but does not fail."""
+
+SMALLEST_FLOAT = 1e-30
+"""Smallest absolute value of a field that is not 0: its inverse is finite in float32."""
+
+LARGEST_COUNT = 10**9
+"""Largest integer of a field; seeds may be larger."""
+
+LARGEST_SEED = 2**63 - 1
+"""Largest seed; random generators take 64 bits."""
 
 Strength = Annotated[float, Bound(ge=0, allow_inf_nan=False)]
 """The strength of a part: a finite number, at least 0."""
@@ -46,7 +58,7 @@ class Field:
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
-    """Named functions of one kind ("dataset", "model", ...); `@registry.add("name")` registers one.
+    """Named functions of one kind ("data set", "model", ...); `@registry.add("name")` registers one.
 
     `homes` are modules that register more functions. They are imported when a name is missing or all names are listed,
     so the known names never depend on what happens to be imported. With `imports`, a name of the form
@@ -194,14 +206,31 @@ def validate_value(owner: str, field: Field, value: Any) -> Any:
         names = " or ".join(kind.__name__ for kind in objects)
         raise ConfigError(f"{subject} must be a {names}, got {value!r}")
     try:
-        return TypeAdapter(field.annotation).validate_python(value)
+        found = TypeAdapter(field.annotation).validate_python(value)
     except PydanticUserError:
         raise ConfigError(
             f"{subject} must have a type that a configuration can set, got {field.annotation}: leave it out"
         ) from None
     except ValidationError as error:
         requirement = shorten_requirement(error.errors()[0]["msg"])
-        raise ConfigError(f"{subject} must be {requirement}, got {value!r}") from None
+        raise ConfigError(f"{subject} must be {requirement}, got {shorten(value)}") from None
+    _check_numbers(subject, found, LARGEST_SEED if field.name == "seed" else LARGEST_COUNT)
+    return found
+
+
+def _check_numbers(subject: str, value: Any, most: int) -> None:
+    """Raise on numbers that arithmetic in float32 or the memory of a machine cannot hold."""
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int) and abs(value) > most:
+        raise ConfigError(f"{subject} must be at most {most}, got {shorten(value)}")
+    if isinstance(value, float) and not (value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT):
+        raise ConfigError(
+            f"{subject} must be 0, or between {SMALLEST_FLOAT:g} and {LARGEST_FLOAT:g} in absolute value, got {value!r}"
+        )
+    if isinstance(value, list | tuple):
+        for item in value:
+            _check_numbers(subject, item, most)
 
 
 def class_fields(kind: Any) -> dict[str, Field]:

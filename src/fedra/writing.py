@@ -19,7 +19,7 @@ from fedra.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = ("svg", "png")
+FORMATS = ("svg", "png", "pdf")
 """File formats of plots."""
 LONGEST = 128
 """Longest file name in bytes that a temporary name repeats; most file systems allow 255."""
@@ -103,19 +103,20 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def save_figure(figure: Figure, path: Path | str) -> None:
-    """Save a figure as .svg or .png, creating the folder; equal figures give equal bytes."""
+    """Save a figure as .svg, .png or .pdf, creating the folder; equal figures give equal bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     path = Path(path)
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
-        raise ConfigError(f"the name of a plot must end in .svg or .png, got '{path}'")
+        raise ConfigError(f"the name of a plot must end in .svg, .png or .pdf, got '{path}'")
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "fedra"}):
-        figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with rc_context({"svg.hashsalt": "fedra", "pdf.fonttype": 42}):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=undated)
     write_atomically(path, buffer.getvalue(), durable=False)
 
 

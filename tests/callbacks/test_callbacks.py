@@ -81,6 +81,17 @@ def test_a_callback_that_raises_ends_the_run_by_name_and_nothing_is_lost(tmp_pat
     assert [line["round"] for line in tiny.metrics(tmp_path / "a")] == [1, 2, 3, 4]
 
 
+def test_a_run_of_own_objects_says_how_python_continues_it(tmp_path: Path) -> None:
+    """No command can: the objects are in the program."""
+    clients = [(torch.randn(6, 4), torch.arange(6) % 2)]
+    arguments = (fedra.algorithms.fedavg(), torch.nn.Linear(4, 2), clients)
+    with pytest.raises(CallbackFailed, match=r"continue with: the same call with out='.*a' and resume=True"):
+        fedra.simulate(*arguments, rounds=3, out=tmp_path / "a", callbacks=[Raises()])
+    with pytest.raises(ConfigError, match=r"can be resumed \(the same call with out='.*a' and resume=True\)"):
+        fedra.simulate(*arguments, rounds=3, out=tmp_path / "a")
+    assert len(fedra.simulate(*arguments, rounds=3, out=tmp_path / "a", resume=True).metrics) == 3
+
+
 class Stops(Callback):
     def on_round_end(self, run: RunContext, report: RoundReport) -> None:
         if report.metrics["round"] == 2:

@@ -198,7 +198,7 @@ words = st.text(max_size=12)
 configs = st.fixed_dictionaries(
     {},
     optional={
-        "seed": st.integers(0, 2**70),
+        "seed": st.integers(0, 2**63 - 1),
         "rounds": st.integers(1, 10**6),
         "cohort": st.fixed_dictionaries({}, optional={"fraction": st.floats(0.01, 1)}),
         "data": st.fixed_dictionaries(
@@ -228,9 +228,7 @@ configs = st.fixed_dictionaries(
             },
         ),
         "runner": st.fixed_dictionaries({"name": words}, optional={"chunk": st.integers(1, 9)}),
-        "faults": st.fixed_dictionaries(
-            {}, optional={"deadline": st.none() | positive | st.just(float("inf")), "dropout": st.floats(0, 1)}
-        ),
+        "faults": st.fixed_dictionaries({}, optional={"deadline": st.none() | positive, "dropout": st.floats(0, 1)}),
         "sweep": st.dictionaries(words.filter(lambda key: key != "seeds"), st.lists(positive, max_size=3), max_size=2),
     },
 )
@@ -296,14 +294,14 @@ def test_owners_that_the_data_name_are_not_put_together_unless_asked() -> None:
     [
         ({"roundz": 3}, "unknown key 'roundz' in the configuration: did you mean 'rounds'?"),
         ({"local": {"epoch": 1}}, "unknown key 'local.epoch' in the configuration: did you mean 'epochs'?"),
-        ({"local": {"epochs": "many"}}, "local.epochs must be a valid integer, got 'many' in the configuration"),
+        ({"local": {"epochs": "many"}}, "local.epochs must be an integer, got 'many' in the configuration"),
         ({"local": {"epochs": 0}}, "local.epochs must be at least 1, got 0"),
         ({"local": 5}, "local must be a table, got 5"),
         ({"algorithm": 5}, "algorithm must be a name, or a table with a name and its fields, got 5"),
         ({"data": {"augment": "strong"}}, "data.augment must be 'none' or 'paper', got 'strong'"),
-        ({"algorithm": {"plus": [3]}}, "algorithm.plus must be a valid string, got 3"),
+        ({"algorithm": {"plus": [3]}}, "algorithm.plus must be a string, got 3"),
         ({"cohort": {"fraction": 1.5}}, "cohort.fraction must be at most 1, got 1.5"),
-        ({"cohort": {"sampling": "random"}}, "cohort.sampling must be 'keyed' or 'legacy', got 'random'"),
+        ({"cohort": {"sampling": "random"}}, "cohort.sampling must be 'keyed', 'legacy' or 'poisson', got 'random'"),
         ({"sweep": {"seeds": 0}}, "sweep.seeds must be at least 1, got 0"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"public": {"clients": 3}}, "public.name must be set in the configuration"),

@@ -243,9 +243,9 @@ MISTAKES = {
     "model.name=mine_of_a_test:unreadable": r"must have annotations that can be resolved: NameError: name 'Nowhere'",
     "model.name=mine_of_a_test:unwritable": "the field 'kind' must be a number, .* which a configuration can record",
     "model.widht=3": "the model 'mine_of_a_test:net' has no field 'widht': did you mean 'width'?",
-    "model.width=wide": "the field 'width' of the model 'mine_of_a_test:net' must be a valid integer, .*got 'wide'",
-    "data.spread=[1]": "the field 'spread' of the dataset 'mine_of_a_test:data' must be",
-    "data.name=mine_of_a_test:text": "the dataset 'mine_of_a_test:text' must return a fedra.data.Dataset, .* got a str",
+    "model.width=wide": "the field 'width' of the model 'mine_of_a_test:net' must be an integer, .*got 'wide'",
+    "data.spread=[1]": "the field 'spread' of the data set 'mine_of_a_test:data' must be",
+    "data.name=mine_of_a_test:text": "the data set 'mine_of_a_test:text' must return a fedra.data.Dataset,.* got a str",
     "algorithm.name=mine_of_a_test:text": "must return a fedra Algorithm, got a str",
 }
 

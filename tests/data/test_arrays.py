@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedra.data import DATASETS, Dataset, Split, from_arrays, load, register
+from fedra.data.decoding import stratified_split
 from fedra.errors import ConfigError, DataError
 
 LABELS = np.arange(20) % 2
@@ -181,9 +182,20 @@ def test_a_registered_loader_has_fields_and_perhaps_a_root(tmp_path: Path, monke
 
     register("rooted", rooted)
     assert float(load("rooted", root=str(tmp_path), scale=2).train.inputs.max()) == 2 * FLOATS.max()
-    with pytest.raises(ConfigError, match="the dataset 'rooted' has no field 'scael': did you mean 'scale'"):
+    with pytest.raises(ConfigError, match="the data set 'rooted' has no field 'scael': did you mean 'scale'"):
         load("rooted", root=tmp_path, scael=2)
     with pytest.raises(ValueError, match="must be unique"):
         register("digits", rooted)
     with pytest.raises(ValueError, match="must not contain a colon"):
         register("mine:load", rooted)
+
+
+def test_the_stratified_split_draws_class_by_class() -> None:
+    labels = torch.from_numpy(np.random.default_rng(0).integers(0, 7, 60) * 3)
+    draw, expected = np.random.RandomState(0), []
+    for label in np.unique(labels.numpy()):
+        members = draw.permutation(np.flatnonzero(labels.numpy() == label))
+        expected += members[: min(round(0.3 * len(members)), len(members) - 1)].tolist()
+    train, test = stratified_split(labels, 0.3)
+    assert test.tolist() == sorted(expected)
+    assert sorted([*train.tolist(), *expected]) == list(range(60))

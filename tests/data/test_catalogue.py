@@ -24,13 +24,13 @@ def test_data_root_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_unknown_names_and_values_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no dataset 'cifar': did you mean 'cifar1"):
+    with pytest.raises(ConfigError, match="no data set 'cifar': did you mean 'cifar1"):
         load("cifar", root=tmp_path)
     with pytest.raises(ConfigError, match=r"no field 'test_fractoin': did you mean 'test_fraction'\?"):
         load("digits", test_fractoin=0.1)
     with pytest.raises(ConfigError, match="'mnist' has no field 'labels': it has none"):
         load("mnist", root=tmp_path, labels="fine")
-    with pytest.raises(ConfigError, match=r"'test_fraction' of the dataset 'digits' must be less than 1, got 1.5"):
+    with pytest.raises(ConfigError, match=r"'test_fraction' of the data set 'digits' must be less than 1, got 1.5"):
         load("digits", test_fraction=1.5)
 
 

@@ -122,7 +122,7 @@ def test_blank_coarse_labels_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_of_label(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'labels' of the dataset 'cifar100' must be .*, got 'medium'"):
+    with pytest.raises(ConfigError, match=r"'labels' of the data set 'cifar100' must be .*, got 'medium'"):
         load("cifar100", root=tmp_path, labels="medium")
 
 

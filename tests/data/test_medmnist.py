@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import hashlib
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
+import fedra
+import tiny
 from fedra.data import DATASETS, load
+from fedra.data.download import locate, noting_altered
+from fedra.data.loading import ALTERED
 from fedra.data.sets.medmnist import SETS
 from fedra.errors import DataError
 
@@ -102,3 +110,23 @@ def test_missing_array_and_damaged_file(tmp_path: Path) -> None:
         file.write_bytes(damaged)
         with pytest.raises(DataError, match=r"pathmnist.npz' is not a readable"):
             load("pathmnist", root=tmp_path)
+
+
+def test_an_altered_file_under_an_official_name_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "pathmnist", arrays())
+    assert f"the checksum of '{path}' differs" in load("pathmnist", root=tmp_path).notes[ALTERED]
+    monkeypatch.setenv("FEDRA_DATA", str(tmp_path))
+    table = tiny.table(rounds=1, data={"name": "pathmnist"}, partition="iid", model="logistic")
+    fedra.run({**table, "partition": {"name": "iid", "clients": 2}}, console=Console(width=400))
+    assert "is not the official one: the checksum of" in capsys.readouterr().out
+    official = replace(SETS[0], md5=hashlib.md5(path.read_bytes()).hexdigest())
+    assert official.name == "pathmnist"
+    with noting_altered() as altered:
+        assert locate(official.file, (tmp_path / "medmnist",)) == path
+        assert not altered
+        os.utime(path, ns=(1, 1))
+        path.write_bytes(path.read_bytes() + b"0")
+        locate(official.file, (tmp_path / "medmnist",))
+    assert altered == [path]

@@ -61,7 +61,7 @@ def test_a_record_that_is_run_again_or_resumed_is_not_chosen_anew(
 ) -> None:
     fedra.run(auto(), out=tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr("fedra.experiment.rounds.Fold.finish", _interrupt_in_round_two())
+        patch.setattr("fedra.experiment.plan.Fold.finish", _interrupt_in_round_two())
         with pytest.raises(Interrupted):
             fedra.run(auto(), out=tmp_path / "half")
     assert len(chosen) == 2
@@ -72,7 +72,7 @@ def test_a_record_that_is_run_again_or_resumed_is_not_chosen_anew(
 
 
 def _interrupt_in_round_two() -> Any:
-    from fedra.experiment.rounds import Fold
+    from fedra.experiment.plan import Fold
 
     finish, calls = Fold.finish, []
 

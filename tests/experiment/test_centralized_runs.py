@@ -137,6 +137,7 @@ def test_titles_say_centralized(tmp_path: Path) -> None:
         folders.append(RunFolder(tmp_path / name))
     assert titles(folders) == ["fedavg", "centralized", "centralized (fedarc)"]
     assert title(Config()) == "fedavg"
+    assert title(read({"algorithm": {"plus": ["scaffold", {"name": "fine-tune"}]}})) == "fedavg + scaffold + fine-tune"
 
 
 def test_parts_that_need_clients_are_refused_on_the_command_line(

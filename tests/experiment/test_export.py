@@ -41,12 +41,14 @@ SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "mobilefacenet": ((3, 32, 32), {"embedding": 8, "width": 0.25}),
     "mobilefacenet-tiny": ((3, 32, 32), {"embedding": 8, "norm": "group"}),
     "resnet18": ((3, 32, 32), {"width": 4, "norm": "running"}),
+    "resnet34": ((3, 32, 32), {"width": 4, "norm": "running"}),
     "sl-vit": ((3, 16, 16), {"width": 16, "depth": 1, "heads": 1}),
     "sphere20": ((3, 112, 96), {"embedding": 8, "width": 2}),
+    "swin-mini": ((3, 32, 32), {"patch": 4, "window": 4, "width": 8, "depths": (2, 2), "heads": (1, 2)}),
     "vgg11": ((3, 32, 32), {}),
 }
 LIKE = {"iresnet34": "iresnet18", "iresnet50": "iresnet18", "iresnet100": "iresnet18", "mbf-large": "mbf"}
-LIKE |= {"sphere64": "sphere20"}
+LIKE |= {"sphere64": "sphere20", "swin": "swin-mini"}
 """Deeper ones of the same layers."""
 
 

@@ -27,7 +27,7 @@ from fedra.errors import RunError
 from fedra.experiment import plan
 from fedra.experiment import rounds as training
 from fedra.experiment.build import build
-from fedra.experiment.cohort import Expected, FaultRule, rejection_reasons
+from fedra.experiment.cohort import Expected, FaultRule, Form, rejection_reasons
 from fedra.runners.base import Result
 from fedra.runners.sequential import SequentialRunner
 from fedra.storage.checkpoint import load_model
@@ -141,34 +141,54 @@ def test_a_wrong_shape_is_refused() -> None:
         ({"delta": {"neck": torch.zeros(1)}}, "sent the unknown parameter 'neck'"),
         ({"delta": {"head": torch.zeros(3)}}, "sent 'head' with shape (3,) instead of (2,)"),
         ({"delta": {"head": torch.tensor([1.0, torch.nan])}}, "its update was not finite"),
-        ({"buffers": {"mean": torch.tensor([torch.inf])}}, "its update was not finite"),
+        ({"buffers": {"running_var": torch.tensor([torch.inf])}}, "its update was not finite"),
         ({"extras": {"part": {"c": torch.tensor([torch.nan])}}}, "its update was not finite"),
-        ({"extras": {"part": {"c": torch.tensor([3])}}, "buffers": {"mean": torch.tensor([7])}}, None),
+        ({"extras": {"part": {"c": torch.tensor([3])}}}, "sent 'part|c' as int64 instead of float32"),
+        ({"delta": {"head": torch.ones(2).half()}}, "sent 'head' as float16 instead of float32"),
+        ({"examples": 10**9}, "sent 1000000000 examples instead of 5"),
+        ({"examples": -320}, "sent -320 examples instead of 5"),
+        ({"steps": 0}, "sent 0 local steps (effectively 1) instead of at least 1"),
+        ({"effective_steps": math.nan}, "sent 1 local steps (effectively nan) instead of at least 1"),
         ({"delta": {}}, "did not send the parameter 'head'"),
-        ({"buffers": {"mean": torch.ones(2)}}, "sent 'mean' with shape (2,) instead of (1,)"),
+        ({"buffers": {"running_var": torch.ones(2)}}, "sent 'running_var' with shape (2,) instead of (1,)"),
         ({"extras": {"part": {"c": torch.ones(())}}}, "sent 'part|c' with shape () instead of (1,)"),
         ({"extras": {"other": {"c": torch.ones(1)}}}, "sent the unknown extra 'other|c'"),
         ({"extras": {}}, "did not send the extra 'part|c'"),
         (
-            {"broken_step": 2, "metrics": {"train_loss/cross-entropy": 1.0, "train_loss/margin-softmax": math.inf}},
+            {
+                "broken_step": 2,
+                "metrics": {"train_loss": 1.0, "train_loss/cross-entropy": 1.0, "train_loss/margin-softmax": math.inf},
+            },
             "its loss was not finite at local step 2 in margin-softmax",
         ),
-        ({"broken_step": 4}, "its loss was not finite at local step 4"),
+        ({"broken_step": 4, "metrics": {"train_loss": 1.0}}, "its loss was not finite at local step 4"),
+        ({"buffers": {"running_var": torch.tensor([-1.0])}}, "sent 'running_var' with the negative value -1"),
+        ({"metrics": {}}, "did not send the figure 'train_loss'"),
+        ({"metrics": {"train_loss": "low"}}, "sent the figure 'train_loss' as str instead of a number"),
+        (
+            {"metrics": {"train_loss": 1.0, "\x1b[2Jall": 1.0}},
+            r"sent a figure named '\x1b[2Jall', which is not a plain name",
+        ),
+        (
+            {"metrics": {"train_loss": 1.0, "x" * 101: 1.0}},
+            f"sent a figure named '{'x' * 40}', which is not a plain name",
+        ),
         ({}, None),
     ],
 )
 def test_refusals(change: dict[str, Any], told: str | None) -> None:
     good = Upload(
         delta={"head": torch.ones(2)},
-        buffers={"mean": torch.ones(1)},
+        buffers={"running_var": torch.ones(1)},
         examples=5,
         steps=1,
         effective_steps=1.0,
         extras={"part": {"c": torch.ones(1)}},
         metrics={"train_loss": 1.0},
     )
-    expected = Expected({"head": torch.Size([2])}, {"mean": torch.Size([1])}, {"part|c": torch.Size([1])})
-    assert rejection_reasons(Uploads.of(replace(good, **change)), expected) == [told]
+    groups = ({"head": torch.ones(2)}, {"running_var": torch.ones(1)}, {"part|c": torch.ones(1)})
+    expected = Expected(*({name: Form.of(value) for name, value in group.items()} for group in groups))
+    assert rejection_reasons(Uploads.of(replace(good, **change)), expected, [range(5, 6)]) == [told]
 
 
 def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -193,7 +213,7 @@ def test_a_diverged_run_stops_with_its_cause(capsys: pytest.CaptureFixture[str],
 
 
 def test_a_diverging_server_is_told_apart() -> None:
-    config = tiny.table(algorithm={"name": "fedavgm", "lr": 1e38}, rounds=9)
+    config = tiny.table(algorithm={"name": "fedavgm", "lr": 1e30}, rounds=9)
     with pytest.raises(RunError, match=r"the run diverged in round \d"):
         fedra.run(config)
 

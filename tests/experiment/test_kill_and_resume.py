@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -77,7 +78,8 @@ def test_a_stop_within_any_write(
         if calls == last:
             if moment == "after the rename":
                 real[name](*words)
-            if moment == "within the file":
+            appended = name == "fsync" and fcntl.fcntl(words[0], fcntl.F_GETFL) & os.O_APPEND
+            if moment == "within the file" and not appended:  # older lines of a record are on the disk already
                 os.ftruncate(words[0], 3)
             raise PowerCut
         real[name](*words)

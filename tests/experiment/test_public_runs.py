@@ -57,7 +57,7 @@ def test_the_public_part_is_written_out_and_optional() -> None:
             {"public": {**PUBLIC, "shape": [7]}},
             r"public examples must be torch.float32 of shape .*, got torch.float32 of shape \(7,\)",
         ),
-        ({"public": {**PUBLIC, "size": 3}}, "the dataset 'synthetic' has no field 'size'"),
+        ({"public": {**PUBLIC, "size": 3}}, "the data set 'synthetic' has no field 'size'"),
         ({"public": {"name": "synthetc"}}, "did you mean 'synthetic'"),
         ({"public": {"seed": 3}}, "public.name"),
         (

@@ -76,7 +76,7 @@ def test_training_follows_the_schedule(tmp_path: Path, monkeypatch: pytest.Monke
             ["local.schedule=cosine", "local.lr_decay=0.9"],
             "only one of local.lr_decay and local.schedule may be set, got lr_decay = 0.9",
         ),
-        (["local.schedule=3"], "local.schedule must be a valid string, got 3"),
+        (["local.schedule=3"], "local.schedule must be a string, got 3"),
     ],
 )
 def test_mistakes_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], sentence: str) -> None:

@@ -169,7 +169,10 @@ INPUTS, TARGETS = GOOD[0]
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"clients": []}, "clients must contain at least one client, got none"),
+        ({"clients": []}, "clients must be a list of at least one client, got none"),
+        ({"clients": 5}, "clients must be a list of at least one client, got int"),
+        ({"model": torch.nn.ReLU()}, "model must be a torch.nn.Module with parameters, got one without"),
+        ({"model": torch.relu}, "model must be a torch.nn.Module with parameters, got builtin"),
         (
             {"clients": [GOOD[0], (INPUTS, TARGETS + 1)]},
             "labels must be between 0 and 2 \\(the classes of the model's head\\), got .* in client 1",

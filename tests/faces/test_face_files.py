@@ -131,11 +131,11 @@ def header(*labels: float, key: int = 0) -> bytes:
 
 def write_records(folder: Path, records: dict[int, bytes]) -> Path:
     folder.mkdir(exist_ok=True)
-    body, lines = b"", []
-    for key, data in records.items():
-        lines.append(f"{key}\t{len(body)}\n")
-        body += record(data)
-    (folder / "train.rec").write_bytes(body)
+    lines = []
+    with (folder / "train.rec").open("wb") as body:
+        for key, data in records.items():
+            lines.append(f"{key}\t{body.tell()}\n")
+            body.write(record(data))
     (folder / "train.idx").write_text("".join(lines))
     return folder / "train.rec"
 

@@ -318,6 +318,43 @@ def test_a_damaged_list_of_pairs(tmp_path: Path, text: str, told: str) -> None:
         read_pair_list(tmp_path / "pairs.txt")
 
 
+def sllfw_lines(folds: int = 10) -> list[str]:
+    """Two pairs a fold: one genuine, one of two people who look alike."""
+    lines = []
+    for fold in range(folds):
+        lines += [f"F{fold}_a/F{fold}_a_0001.jpg", f"F{fold}_a/F{fold}_a_0002.jpg"]
+        lines += [f"F{fold}_a/F{fold}_a_0003.jpg", f"F{fold}_b/F{fold}_b_0001.jpg"]
+    return lines
+
+
+def test_the_list_of_sllfw_has_one_photo_to_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "pair_SLLFW.txt"
+    path.write_text("\n".join(sllfw_lines()) + "\n")
+    pairs = read_pair_list(path)
+    assert [pair.fold for pair in pairs] == [fold for fold in range(10) for _ in range(2)]
+    assert [pair.same for pair in pairs] == [True, False] * 10
+    assert (pairs[3].first, pairs[3].second) == (("F1_a", 3), ("F1_b", 1))
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "told"),
+    [
+        (0, None, "must have 10 folds of as many genuine as impostor pairs, two lines to a pair, got 39 lines"),
+        (1, "F0_b/F0_b_0001.jpg", "line 1: a pair must be two images of one person"),
+        (3, "F0_a/F0_a_0002.jpg", "line 3: a pair must be images of two people"),
+        (1, "F0_a/F0_a_0001.jpg", "line 1: a pair must be two images of one person"),
+        (2, "F0_a/F0_b_0001.jpg", r"line 3: must be a photo such as Ann/Ann_0001.jpg, got 'F0_a/F0_b_0001.jpg'"),
+        (2, "F0_a 1 2", "line 3: must be a photo"),
+    ],
+)
+def test_a_damaged_list_of_sllfw(tmp_path: Path, line: int, text: str | None, told: str) -> None:
+    lines = sllfw_lines()
+    lines[line : line + 1] = [] if text is None else [text]
+    (tmp_path / "pairs.txt").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=told):
+        read_pair_list(tmp_path / "pairs.txt")
+
+
 def test_a_pair_without_its_image(tmp_path: Path) -> None:
     lfw_tree(tmp_path / "lfw")
     (tmp_path / "lfw" / "F1_a" / "F1_a_0002.png").unlink()

@@ -94,6 +94,13 @@ def test_a_person_is_found_and_forgotten() -> None:
         gallery(1).without("p0").search(features(1, 8))
 
 
+def test_the_path_may_be_a_string(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'missing\.gallery' does not exist"):
+        GalleryContent.read("missing.gallery")
+    with pytest.raises(ConfigError, match="must be a file, got the folder"):
+        GalleryContent.read(str(tmp_path))
+
+
 def test_damaged_and_foreign_files_are_told(tmp_path: Path) -> None:
     path = tmp_path / "g"
     with pytest.raises(DataError, match=r"the gallery '.*' does not exist"):

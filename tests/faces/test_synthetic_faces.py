@@ -85,7 +85,7 @@ def test_the_data_set_keeps_strangers_apart(tmp_path: Path) -> None:
     assert plain.pairs is None
     with pytest.raises(ConfigError, match="must have test images, got none"):
         load("synthetic-faces", root=tmp_path, **{**settings, "test_identities": 0, "test_fraction": 0})
-    with pytest.raises(ConfigError, match="'pose' of the dataset 'synthetic-faces' must be at least 0, got -1"):
+    with pytest.raises(ConfigError, match="'pose' of the data set 'synthetic-faces' must be at least 0, got -1"):
         load("synthetic-faces", root=tmp_path, pose=-1)
 
 

@@ -13,11 +13,15 @@ from torch.func import functional_call, stack_module_state, vmap
 from fedra.errors import ConfigError
 from fedra.models import MODELS, RecognitionModel, build
 from fedra.models.recognition_model import has_body_and_head
+from fedra.models.swin import WindowAttention
 from fedra.models.vit import LocalityAttention, ShiftedPatches
 from fedra.registry import fields
 
 SMALL: dict[str, dict[str, Any]] = {
     "resnet18": {"width": 4},
+    "resnet34": {"width": 4, "norm": "batch"},
+    "swin": {"patch": 1, "window": 4, "width": 6, "depths": (2, 2), "heads": (2, 3)},
+    "swin-mini": {"width": 12},
     "fedarc-resnet18": {"width": 4, "norm": "batch"},
     "sl-vit": {"depth": 2, "width": 24, "heads": 2},
     "ghostfacenet": {"width": 0.3, "norm": "batch"},
@@ -39,6 +43,8 @@ VARIANTS = [
     ("resnet18", (1, 28, 28), {"width": 4, "norm": "group"}),
     ("sl-vit", (1, 28, 28), SMALL["sl-vit"]),
     ("sl-vit", (1, 28, 28), {**SMALL["sl-vit"], "resize": False, "repeat_gray": True}),
+    ("resnet34", (1, 16, 16), {"width": 4, "norm": "group", "stem": "small"}),
+    ("swin-mini", (1, 28, 28), {"width": 6, "window": 7, "patch": 2}),
     ("mlp", (64,), {"hidden": (16,)}),
     ("logistic", (64,), {}),
 ]
@@ -246,3 +252,67 @@ def test_a_registered_model_without_body_and_head_is_split(monkeypatch: pytest.M
     model = build("bare", (4,), 2, seed=0)
     assert isinstance(model.body, nn.Identity)
     assert isinstance(model.head, nn.Linear)
+
+
+def naive_window_attention(layer: WindowAttention, tokens: Tensor) -> Tensor:
+    """Token by token: who is in my window after the shift, and was next to me before it?"""
+    batch, side, _, width = tokens.shape
+    window, shift, heads = layer.window, layer.shift, layer.heads
+    each = width // heads
+    found = torch.zeros_like(tokens)
+
+    def window_of(place: int) -> tuple[int, bool]:
+        moved = (place - shift) % side
+        return moved // window, place < shift  # wrapped around: from the other border
+
+    for image in range(batch):
+        query, key, value = layer.query_key_value(tokens[image]).unflatten(2, (3, heads, each)).unbind(2)
+        for row in range(side):
+            for column in range(side):
+                near = [
+                    (r, c)
+                    for r in range(side)
+                    for c in range(side)
+                    if window_of(r) == window_of(row) and window_of(c) == window_of(column)
+                ]
+                mixed = []
+                for head in range(heads):
+                    scores = []
+                    for r, c in near:
+                        offset = (row - r + window - 1) * (2 * window - 1) + column - c + window - 1
+                        score = query[row, column, head] @ key[r, c, head] / each**0.5
+                        scores.append(score + layer.offset_bias[offset, head])
+                    weights = torch.stack(scores).softmax(dim=0)
+                    mixed.append(sum(w * value[r, c, head] for w, (r, c) in zip(weights, near, strict=True)))
+                found[image, row, column] = layer.out(torch.cat(mixed))
+    return found
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2])
+def test_window_attention_against_loops(shift: int) -> None:
+    torch.manual_seed(0)
+    layer = WindowAttention(6, 2, 4, shift).double()
+    tokens = torch.randn(2, 8, 8, 6, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(tokens), naive_window_attention(layer, tokens), rtol=0, atol=1e-12)
+
+
+def test_swin_layers_take_turns_in_shifting() -> None:
+    body = build("swin", (3, 224, 224), 2, width=6, heads=(1, 2, 3, 4)).body
+    attention = [module for module in body.modules() if isinstance(module, WindowAttention)]
+    assert [module.shift for module in attention] == [0, 3] * 5 + [0, 0]
+    assert [module.window for module in attention] == [7] * 12
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "told"),
+    [
+        ((3, 112, 112), {}, "images must be square, and tiled by windows of 7 tokens of 4 pixels in each of 4 stages"),
+        ((3, 224, 192), {}, "must be square"),
+        ((3, 224, 224), {"heads": (3, 6, 12)}, "must have one number for each of 4 stages"),
+        ((3, 224, 224), {"heads": (5, 6, 12, 24)}, "that divides its width, got"),
+    ],
+)
+def test_what_swin_cannot_tile_is_told(shape: tuple[int, ...], settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        build("swin", shape, 10, **settings)

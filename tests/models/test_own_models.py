@@ -137,3 +137,16 @@ def test_weights_under_the_networks_own_names(own: Callable[[Any], None], tmp_pa
     assert torch.equal(model.state_dict()["body.conv.weight"], trained.conv.weight)
     torch.save(Residual(3, 9).state_dict(), tmp_path / "other.pt")
     assert load_weights(model, tmp_path / "other.pt").left_out == ("head.bias", "head.weight")
+
+
+def test_a_body_without_weights_is_loaded_by_either_names(own: Callable[[Any], None], tmp_path: Path) -> None:
+    """The run's own file, and that of the network, which has only its head in it."""
+    own(lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(6, classes)))
+    trained, model = build("own", (6,), 3, seed=1), build("own", (6,), 3, seed=2)
+    torch.save(trained.state_dict(), tmp_path / "run.pt")
+    assert load_weights(model, tmp_path / "run.pt").used == ("head.bias", "head.weight")
+    assert torch.equal(model.head.weight, trained.head.weight)  # type: ignore[arg-type]
+    network = nn.Sequential(nn.Flatten(), nn.Linear(6, 3))
+    torch.save(network.state_dict(), tmp_path / "own.pt")
+    assert load_weights(model, tmp_path / "own.pt").used == ("head.bias", "head.weight")
+    assert torch.equal(model.head.weight, network[1].weight)  # type: ignore[arg-type]

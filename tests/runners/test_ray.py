@@ -30,7 +30,10 @@ from fedra.runners import RUNNERS
 from fedra.runners.packing import pack, unpack
 from fedra.runners.ray import RayRunner, _connect, _import, _workers, on_ray
 
-pytestmark = pytest.mark.slow  # starting Ray takes longer than what it is tested with
+pytestmark = [
+    pytest.mark.slow,  # starting Ray takes longer than what it is tested with
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # what an earlier Ray left to the garbage collector
+]
 
 COHORTS = ((0, 1, 2), (2, 0), (1, 2, 0))
 

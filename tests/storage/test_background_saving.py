@@ -60,11 +60,11 @@ def test_the_next_round_trains_while_a_checkpoint_is_written(tmp_path: Path, mon
     recorded = threading.Event()
     real, writers = saving.write_atomically, set()
 
-    def slow(path: Path, data: bytes) -> None:
+    def slow(path: Path, data: bytes, **settings: Any) -> None:
         writers.add(threading.current_thread() is threading.main_thread())
         if path.name == "manifest.json":
             assert recorded.wait(30)
-        real(path, data)
+        real(path, data, **settings)
 
     def append(self: Any, name: str, lines: list[dict[str, Any]]) -> None:
         written(self, name, lines)
@@ -84,9 +84,9 @@ def test_nothing_is_written_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     names: list[str] = []
     real = saving.write_atomically
 
-    def written(path: Path, *rest: Any) -> None:
+    def written(path: Path, *rest: Any, **settings: Any) -> None:
         names.append(path.name)
-        real(path, *rest)
+        real(path, *rest, **settings)
 
     for module in (saving, files):
         monkeypatch.setattr(module, "write_atomically", written)

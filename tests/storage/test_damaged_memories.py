@@ -89,7 +89,7 @@ def test_a_file_that_is_no_safetensors_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"no tensors")
     with pytest.raises(DamagedFile, match="is damaged"):
-        files.read_packed(path, files._digest(b"no tensors"))
+        files.read_packed(path, files.digest_of(b"no tensors"))
 
 
 def test_the_doctor_verifies_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_files(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {
         "config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors",
-        "checkpoint", "curves.svg", ".fedra",
+        "checkpoint", "curves.svg", "data.json", ".fedra",
     }  # fmt: skip
     assert not [path for path in finished.rglob("*") if path.suffix == ".tmp"]
     assert ElementTree.parse(finished / "curves.svg").getroot().tag.endswith("svg")
@@ -175,7 +175,7 @@ def test_a_run_that_was_begun_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "summary.json").unlink()
     with pytest.raises(ConfigError, match="was started and can be resumed"):
         fedra.run(tiny.table(), out=tmp_path)
-    with pytest.raises(RunError, match="is not finished: resume it with --resume"):
+    with pytest.raises(RunError, match="is not finished: continue it with fedra run --resume"):
         RunFolder(tmp_path).summary()
 
 

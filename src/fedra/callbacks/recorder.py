@@ -15,8 +15,9 @@ class Recorder(Callback):
         self._folder, self._seconds, self._saved = folder, seconds, time.monotonic()
 
     def on_round_end(self, run: RunContext, report: RoundReport) -> None:
-        self._folder.append("clients.jsonl", report.clients)
+        if report.clients:
+            self._folder.append("clients.jsonl", report.clients)
         self._folder.append("metrics.jsonl", [report.metrics])
         if time.monotonic() - self._saved >= self._seconds:
-            self._folder.checkpoint.save(run.state)
+            self._folder.save(run.state)
             self._saved = time.monotonic()

@@ -119,7 +119,7 @@ class Lines:
         shown = _accuracy(report.metrics)
         self._console.print(
             f"{self._title}  round {number}/{self._rounds}{shown and f'  {shown}'}"
-            f"  train loss {report.metrics['train_loss']:.4f}  {rate}  {format_duration(left)} left",
+            f"{_loss(report.metrics)}  {rate}  {format_duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
@@ -130,6 +130,12 @@ def _accuracy(metrics: Mapping[str, Any]) -> str:
     if "collapsed" in metrics:
         return "embeddings collapsed"
     return "" if metrics["accuracy"] is None else f"accuracy {metrics['accuracy']:.2%}"
+
+
+def _loss(metrics: Mapping[str, Any]) -> str:
+    """Return a round's training loss as text, or an empty string if privacy does not cover it."""
+    loss = metrics.get("train_loss")
+    return "" if loss is None else f"  train loss {loss:.4f}"
 
 
 class Rate:

@@ -3,26 +3,81 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Any
 
 import typer
 
 from fedra.cli import training  # isort: skip  (first in the list of commands)
-from fedra.cli import deploy, evaluation, faces, galleries, inspection, plot_commands
+from fedra.cli import (
+    analysis_commands,
+    cache_commands,
+    deploy,
+    dynamics_commands,
+    evaluation,
+    faces,
+    federate,
+    federation_runs,
+    figure_commands,
+    galleries,
+    inspection,
+    page_commands,
+    plot_commands,
+    privacy_commands,
+    reproducing,
+    site,
+)
 from fedra.cli.app import app
+from fedra.cli.failure_report import describe_failure
 from fedra.errors import FedraError
 
-__all__ = ["app", "deploy", "evaluation", "faces", "galleries", "inspection", "main", "plot_commands", "training"]
+__all__ = [
+    "analysis_commands",
+    "app",
+    "cache_commands",
+    "deploy",
+    "dynamics_commands",
+    "evaluation",
+    "faces",
+    "federate",
+    "federation_runs",
+    "figure_commands",
+    "galleries",
+    "inspection",
+    "main",
+    "page_commands",
+    "plot_commands",
+    "privacy_commands",
+    "reproducing",
+    "site",
+    "training",
+]
+
+
+DEBUG = "--debug"
+"""The option, at any place of the command line, that shows tracebacks."""
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line; a user error is one line on standard error, never a traceback."""
+    """Run the command line; an error is one line on standard error, and a traceback only with --debug."""
+    given = sys.argv[1:] if arguments is None else arguments
+    end = given.index("--") if "--" in given else len(given)
+    words = [word for place, word in enumerate(given) if word != DEBUG or place > end]
     try:
-        return app(args=arguments, standalone_mode=True)
-    except FedraError as error:
-        typer.echo(f"fedra: {error}", err=True)
-        sys.exit(error.exit_code)
-    except OSError as error:
+        return app(args=words, standalone_mode=True)
+    except Exception as error:  # whatever it is, a user gets a sentence
+        if len(words) < len(given):
+            traceback.print_exc()
+        told, code = _describe(error, words)
+        typer.echo(f"fedra: {told}", err=True)
+        sys.exit(code)
+
+
+def _describe(error: Exception, words: list[str]) -> tuple[str, int]:
+    """Return the sentence and the exit code of an error."""
+    if isinstance(error, FedraError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
         what = f"'{error.filename}'" if error.filename else "a file or the disk"
-        typer.echo(f"fedra: {what} cannot be used: {error.strerror or error}", err=True)
-        sys.exit(FedraError.exit_code)
+        return f"{what} cannot be used: {error.strerror or error}", FedraError.exit_code
+    return describe_failure(error, words), FedraError.exit_code

@@ -104,5 +104,6 @@ def wide_console() -> Console:
 @app.callback()
 def _root(
     version: VersionOption = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Handle the options that precede a command."""

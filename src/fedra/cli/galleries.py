@@ -74,7 +74,7 @@ def enroll(
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
-    """Enroll people in a gallery, which stores embeddings and no photos."""
+    """Enroll people in a gallery, which stores embeddings, not photos."""
     from rich.console import Console
 
     from fedra.errors import ConfigError
@@ -153,7 +153,7 @@ def identify(
 
 
 gallery_app = CommandGroup(
-    help="List the people of a gallery, or remove one.",
+    help="List the people in a gallery, or remove one.",
     epilog=examples("fedra faces gallery list staff.gallery", "fedra faces gallery remove staff.gallery Ada"),
 )
 faces_app.add_typer(gallery_app, name="gallery")

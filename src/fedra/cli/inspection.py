@@ -20,7 +20,7 @@ from fedra.cli.app import INSPECT, ConfigArgument, Overrides, Trust, app, exampl
 )
 def compare_runs(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
-    out: Annotated[Path, typer.Option(help="File for the plotted curves (.svg or .png).", metavar="FILE")] = Path(
+    out: Annotated[Path, typer.Option(help="File for the plotted curves (.svg, .png or .pdf).", metavar="FILE")] = Path(
         "comparison.svg"
     ),
     reach: Annotated[
@@ -36,7 +36,10 @@ def compare_runs(
     from fedra.reports.comparison import compare, read_shares
 
     console = wide_console()
-    console.print(compare(runs, reach=read_shares(reach) if reach else (), out=out).table)
+    found = compare(runs, reach=read_shares(reach) if reach else (), out=out)
+    console.print(found.table)
+    for note in found.notes:
+        print_line(console, note)
     print_line(console, f"curves saved to {out}")
 
 
@@ -44,7 +47,9 @@ def compare_runs(
 def split(
     config: ConfigArgument,
     overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(help="File for the plot (.svg or .png).", metavar="FILE")] = Path("split.svg"),
+    out: Annotated[Path, typer.Option(help="File for the plot (.svg, .png or .pdf).", metavar="FILE")] = Path(
+        "split.svg"
+    ),
     trust: Trust = False,
 ) -> None:
     """Show how the data are partitioned among the clients."""
@@ -117,7 +122,7 @@ def doctor(
         typer.Argument(help="Folder of a run whose checkpoint is to be verified.", metavar="RUN", show_default="none"),
     ] = None,
 ) -> None:
-    """Show versions, devices, the data folder and installed extras, or verify the checkpoint of a run."""
+    """Show versions, devices, the data root and installed extras, or verify the checkpoint of a run."""
     from rich.console import Console
 
     from fedra.doctor import examine_machine, verify_checkpoint

@@ -26,7 +26,7 @@ Device = Annotated[
     typer.Option(help="Device to run the model on, such as cpu or cuda:0.", metavar="NAME", show_default="the run's"),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random samples.", min=0, metavar="N")]
-PLOT_HELP = "File for the plot (.svg or .png)."
+PLOT_HELP = "File for the plot (.svg, .png or .pdf)."
 
 
 @app.command(rich_help_panel=INSPECT, epilog=examples("fedra embed runs/first --split train --out first.npz"))
@@ -109,6 +109,39 @@ def tsne(
         with steps(progress, f"t-SNE of {name}", method.STEPS) as done:
             maps[name] = sample, method.tsne(sample, perplexity=perplexity, seed=seed, done=done)
     draw_maps(maps, out)
+    print_line(Console(), f"plot saved to {out}")
+
+
+@plot.command(epilog=examples("fedra plot pairs runs/fedpe runs/fedgc --out pairs.png"))
+def pairs(
+    sources: Sources,
+    count: Annotated[int, typer.Option("--pairs", help="Number of pairs of classes.", min=1, max=8, metavar="N")] = 4,
+    points: Annotated[
+        int, typer.Option(help="Largest number of examples per class; more are sampled.", min=2, metavar="N")
+    ] = 100,
+    perplexity: Annotated[
+        float, typer.Option(help="Perplexity of t-SNE, roughly the number of neighbors.", min=1.0, metavar="NUMBER")
+    ] = 10.0,
+    out: Annotated[Path, typer.Option(help=PLOT_HELP, metavar="FILE")] = Path("pairs.svg"),
+    seed: Seed = 0,
+    device: Device = None,
+    trust: Trust = False,
+) -> None:
+    """Plot the most similar classes of different clients: t-SNE maps and cosines (needs the tsne extra).
+
+    The classes are the most similar ones of the first source; all sources show the same training examples, and their
+    maps start from the first one's.
+    """
+    from rich.console import Console
+
+    from fedra.experiment.embed_run import gather_embeddings
+    from fedra.experiment.map_pairs import map_pairs
+    from fedra.reports.embedding_plots import draw_pairs
+
+    progress = Console(stderr=True)
+    found = gather_embeddings(sources, "train", device, progress, trust=trust)
+    mapped = map_pairs(found, count=count, points=points, perplexity=perplexity, seed=seed, console=progress)
+    draw_pairs(mapped.maps, mapped.cosines, mapped.pairs, out)
     print_line(Console(), f"plot saved to {out}")
 
 

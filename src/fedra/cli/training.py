@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         "fedra run config.toml --out runs/a",
         "fedra run config.toml rounds=5 algorithm.mu=0.1",
         "fedra run --resume runs/a",
+        "fedra run --resume runs/a rounds=50",
     ),
 )
 def run(
@@ -33,16 +34,24 @@ def run(
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Continue the interrupted run in this folder.", metavar="DIR", show_default="start a new run"
+            help="Continue the run in this folder, or train it further (rounds=50).",
+            metavar="DIR",
+            show_default="start a new run",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run in the output folder.")] = False,
+    accept_data: Annotated[
+        bool, typer.Option("--accept-data", help="Resume although the data changed since the run was started.")
+    ] = False,
 ) -> None:
     """Train one configuration and save the results in a folder."""
     from rich.console import Console
 
     from fedra.errors import ConfigError
 
+    if resume is not None and config is not None and "=" in config:  # an override in the place of CONFIG
+        overrides = [config, *(overrides or [])]
+        config = None
     if (config is None) == (resume is None):
         given = "both" if config is not None else "neither"
         raise ConfigError(f"exactly one of CONFIG and --resume DIR must be given, got {given}")
@@ -51,11 +60,8 @@ def run(
 
     console = Console()
     if resume is not None:
-        if overrides:
-            raise ConfigError(
-                f"--resume takes no overrides, got '{overrides[0]}': a run continues with its own settings"
-            )
-        result = experiment.resume(resume, console=console)
+        rounds = _new_rounds(overrides or [])
+        result = experiment.resume(resume, rounds=rounds, accept_data=accept_data, console=console)
     else:
         assert config is not None
         checked = configuration.read(config, overrides or ())
@@ -68,6 +74,20 @@ def run(
     if "collapsed" in result.summary:
         outcome = f"no accuracy ({result.summary['collapsed']}) after "
     print_line(console, f"{outcome}{result.summary['rounds']} rounds; everything is in {result.folder}")
+
+
+def _new_rounds(overrides: list[str]) -> int | None:
+    """Return the number of rounds that a resumed run shall have; it takes no other override."""
+    from fedra.config.overrides import parse_value
+    from fedra.errors import ConfigError
+
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if key != "rounds" or not isinstance(parse_value(value), int):
+            raise ConfigError(
+                f"--resume takes no override but rounds=NUMBER, got '{word}': a run continues with its own settings"
+            )
+    return int(parse_value(overrides[-1].partition("=")[2])) if overrides else None
 
 
 @app.command(
@@ -92,6 +112,9 @@ def sweep(
             show_default="the configuration's, or 1",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Train nothing: list the runs and estimate their time and memory.")
+    ] = False,
 ) -> None:
     """Train a grid of settings and seeds, and tabulate the mean and standard deviation.
 
@@ -103,7 +126,27 @@ def sweep(
     from fedra.experiment import sweep as experiment
 
     folder = out or Path("runs") / f"{'stdin' if config == '-' else Path(config).stem}-sweep"
+    if dry_run:
+        _show_cost(experiment.plan_sweep(config, grid or [], seeds, folder)[0])
+        return
     _exit_if_failed(experiment.sweep(config, grid or [], seeds, folder, Console()))
+
+
+def _show_cost(points: list[Point]) -> None:
+    """Print the runs of a sweep, and what those that are not finished will cost."""
+    from rich.console import Console
+
+    from fedra.reproduce.estimate import estimate
+    from fedra.storage.run_folder import RunFolder
+    from fedra.trust import allow_imports
+
+    console = Console()
+    runs = [run for point in points for run in point.runs]
+    for _, run, place in runs:
+        state = "finished" if RunFolder(place).finished else f"{run.rounds} rounds"
+        print_line(console, f"{place.name}: {state}")
+    with allow_imports():
+        print_line(console, str(estimate(runs, console)))
 
 
 def _exit_if_failed(cells: Iterable[tuple[Point, Cell]]) -> None:

@@ -16,8 +16,10 @@ def is_centralized(config: Config) -> bool:
 
 
 def title(config: Config) -> str:
-    """Return the name of a run in tables and plots: its algorithm, marked if the run is centralized."""
+    """Return the name of a run in tables and plots: its algorithm and what is added, marked if it is centralized."""
     name = config.algorithm.settings["label"] if config.algorithm.name == OBJECT else config.algorithm.name
+    added = [part if isinstance(part, str) else str(part.get("name")) for part in config.algorithm.plus]
+    name = " + ".join([name, *added])
     if not is_centralized(config):
         return name
     return NAME if name == "fedavg" else f"{NAME} ({name})"

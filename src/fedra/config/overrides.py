@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedra.config.schema import SECTION_TYPES
-from fedra.errors import ConfigError
+from fedra.errors import ConfigError, shorten
 from fedra.trust import is_import
 
 Change = tuple[Sequence[str], Any, str]
@@ -23,6 +23,10 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError):
+        raise ConfigError(
+            f"a value must be a number of fewer than 4300 digits, a text, or a table of few levels, got {shorten(text)}"
+        ) from None
 
 
 def parse_override(word: str) -> Change:

@@ -6,21 +6,27 @@ runner). Everything else is listed here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
+from fedra.config.bounds import (
+    LARGEST_RATE,
+    LONGEST,
+    Amount,
+    Count,
+    Decay,
+    Rate,
+    Repetitions,
+    Seed,
+    Share,
+    Times,
+    derive_rounds,
+)
 from fedra.core.precision import PrecisionName
+from fedra.registry import LARGEST_COUNT
 
 RAM = 2048.0
 """Default RAM for client state, in MB."""
@@ -30,8 +36,6 @@ StoredPrecision = Literal["float32", "float16", "bfloat16"]
 
 OBJECT = "python"
 """The name of an algorithm, a model, data or a partition that was passed as a Python object."""
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 Protocol = Literal["auto", "classification", "verification", "clients"]
 
@@ -72,6 +76,11 @@ class DataSection(NamedSection):
         "none",
         description="'paper' for the usual choice for this data set, or a list of crop, flip, cutout, reflect-crop",
     )
+    cache: bool | None = Field(
+        None,
+        description="whether decoded images are kept in the folder .cache of the data root: true for all, false for "
+        "none; by default only for data under the data root, not for your own folders elsewhere",
+    )
     fraction: float = Field(
         1.0, gt=0, le=1, description="fraction of each class's training examples to use, sampled with partition.seed"
     )
@@ -90,13 +99,12 @@ class PartitionSection(NamedSection):
     """How the training examples are assigned to clients. Other keys are fields of the partition."""
 
     name: str = Field("iid", description="a name from `fedra list partitions`")
-    clients: int | None = Field(
+    clients: Count | None = Field(
         10,
-        ge=1,
         description="number of clients; 0 for as many as the data contain (one-class, identity, natural); "
         "natural defaults to 0",
     )
-    seed: int = Field(0, ge=0, description="seed of the partition only; training has its own")
+    seed: Seed = Field(0, description="seed of the partition only; training has its own")
 
     @model_validator(mode="before")
     @classmethod
@@ -117,8 +125,8 @@ class ModelSection(NamedSection):
         description="for your own network: dotted name of the layer that computes the logits, such as 'fc'; by default "
         "the layer whose output is the network's output; see docs/own-data.md",
     )
-    projection: int | None = Field(
-        None, ge=1, description="width of a two-layer projection between body and head, as in the MOON paper"
+    projection: Times | None = Field(
+        None, description="width of a two-layer projection between body and head, as in the MOON paper"
     )
     weights: str | None = Field(
         None, description="initial weights: the folder of a finished run, or a checkpoint file of the same network"
@@ -140,11 +148,11 @@ class AlgorithmSection(NamedSection):
 class LocalSection(Section):
     """Local training of a client."""
 
-    epochs: int = Field(1, ge=1, description="passes over the client's data per round")
-    batch: int | None = Field(50, ge=1, description="batch size; 0 or 'all' for all examples of the client")
+    epochs: Times = Field(1, description="passes over the client's data per round")
+    batch: Count | None = Field(50, description="batch size; 0 or 'all' for all examples of the client")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimizer")
-    lr: float = Field(0.01, gt=0, description="learning rate, before lr_decay and schedule")
-    lr_of: dict[str, Annotated[float, Field(gt=0)]] = Field(
+    lr: Rate = Field(0.01, description="learning rate, before lr_decay and schedule")
+    lr_of: dict[str, Rate] = Field(
         {},
         description="learning rates of parameters by prefix of their names, in place of lr, such as { 'head.' = 0.5 }; "
         "lr_decay and schedule apply to them too, and the longest matching prefix counts",
@@ -155,7 +163,7 @@ class LocalSection(Section):
         description="learning rate over the rounds: a name from `fedra list schedules`, or a table with its fields",
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum; reset every round unless centralized")
-    weight_decay: float = Field(0.0, ge=0, description="added to the gradient at the unperturbed weights")
+    weight_decay: Decay = Field(0.0, description="added to the gradient at the unperturbed weights")
     drop_last: bool = Field(False, description="drop the incomplete last batch of an epoch")
 
 
@@ -165,13 +173,16 @@ class CohortSection(Section):
     fraction: float = Field(
         1.0, gt=0, le=1, description="fraction of the clients per round; at least one client takes part"
     )
-    sampling: Literal["keyed", "legacy"] = Field(
+    sampling: Literal["keyed", "legacy", "poisson"] = Field(
         "keyed",
-        description="'legacy' samples like FedSoL's code: NumPy's legacy generator, seeded with the round number",
+        description="'keyed' draws a fixed number of clients; 'poisson' draws each client with probability fraction, "
+        "independently, as privacy needs; 'legacy' samples like FedSoL's code: NumPy's legacy "
+        "generator, seeded with the round number",
     )
     rounds_per_client: float | None = Field(
         None,
         gt=0,
+        le=LONGEST,
         allow_inf_nan=False,
         description="instead of rounds: expected number of rounds per client; rounds is this number divided by "
         "fraction, rounded up",
@@ -188,7 +199,7 @@ class RunnerSection(NamedSection):
 class EvaluationSection(Section):
     """When and how the global model is evaluated."""
 
-    every: int = Field(1, ge=1, description="rounds between evaluations; the last round is always evaluated")
+    every: Times = Field(1, description="rounds between evaluations; the last round is always evaluated")
     protocol: Protocol = Field(
         "auto",
         description="'classification' measures accuracy on held-out images; 'verification' decides in ten folds if "
@@ -196,10 +207,12 @@ class EvaluationSection(Section):
         "among unseen identities; 'auto' is 'verification' if the data set has pairs of unseen identities, otherwise "
         "'classification'",
     )
-    enroll: int = Field(2, ge=1, description="'clients': held-out images per person to enroll; the rest are probes")
-    tested: int | None = Field(200, ge=2, description="'clients': number of clients to evaluate, sampled; 0 for all")
-    impostors: int | None = Field(
-        100, ge=1, description="'clients': images of other clients' people per client, sampled; 0 for all"
+    enroll: Count = Field(2, description="'clients': held-out images per person to enroll; the rest are probes")
+    tested: int | None = Field(
+        200, ge=2, le=LARGEST_COUNT, description="'clients': number of clients to evaluate, sampled; 0 for all"
+    )
+    impostors: Count | None = Field(
+        100, description="'clients': images of other clients' people per client, sampled; 0 for all"
     )
     fpir: float = Field(0.001, gt=0, lt=1, description="'clients': false positive rate at which TPIR is reported")
     metrics: tuple[str, ...] = Field(
@@ -225,24 +238,22 @@ class FaultsSection(Section):
 
     dropout: Share = Field(0.0, description="probability that a sampled client does not respond")
     straggler: Share = Field(0.0, description="probability that a sampled client is slow in this round")
-    slowdown: float = Field(5.0, ge=1, description="factor by which a slow client is slower")
-    deadline: float | None = Field(
-        None, gt=0, description="maximum time per client, in units of the median client's time"
-    )
+    slowdown: float = Field(5.0, ge=1, le=LARGEST_RATE, description="factor by which a slow client is slower")
+    deadline: Rate | None = Field(None, description="maximum time per client, in units of the median client's time")
     quorum: Share = Field(0.5, description="fraction of the sampled clients that must respond")
-    retries: int = Field(3, ge=0, description="how often a round below quorum is repeated before the run stops")
+    retries: Repetitions = Field(3, description="how often a round below quorum is repeated before the run stops")
 
 
 class CheckpointSection(Section):
     """When checkpoints are saved."""
 
-    seconds: float = Field(10.0, ge=0, description="minimum time between two checkpoints; 0 saves every round")
+    seconds: Amount = Field(10.0, description="minimum time between two checkpoints; 0 saves every round")
 
 
 class MemorySection(Section):
     """Where client state is stored between rounds: private layers, control variates, personal models."""
 
-    ram: float = Field(RAM, ge=0, description="MB of client state in RAM; the rest is stored on disk")
+    ram: Amount = Field(RAM, description="MB of client state in RAM; the rest is stored on disk")
     precision: StoredPrecision = Field(
         "float32", description="'float16' and 'bfloat16' round stored client state; 'float32' does not change it"
     )
@@ -264,6 +275,63 @@ class DiagnosticsSection(Section):
         description="class vectors that clients own: lengths, the server rules' step relative to them, and the nearest "
         "cosine across clients; draw them with `fedra plot class-vectors`",
     )
+    softmax_agreement: bool = Field(
+        False,
+        description="class vectors that clients own: cosine of their change with the step of a softmax over all "
+        "classes, before and after the server rules; draw it with `fedra plot softmax-agreement`",
+    )
+
+
+class PrivacySection(Section):
+    """Differential privacy; see docs/privacy.md for what is protected, from whom, and what is not."""
+
+    level: Literal["none", "client"] = Field(
+        "none", description="'client' hides all data of one client in the models of all rounds"
+    )
+    delta: float | None = Field(
+        None, gt=0, lt=1, description="probability with which the bound may fail; must be below 1 / number of clients"
+    )
+    epsilon: float | None = Field(
+        None, gt=0, le=1e6, description="the budget: the run ends before the round that would exceed it"
+    )
+    noise: Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"] = Field(
+        "auto", description="noise over the clip norm; 'auto' computes it from epsilon, delta and rounds"
+    )
+    clip: Annotated[float, Field(gt=0, le=1e12)] | Literal["adaptive"] = Field(
+        "adaptive",
+        description="norm to which a whole upload is clipped; 'adaptive' follows a quantile of the norms",
+    )
+    quantile: float = Field(0.5, gt=0, lt=1, description="adaptive clip: share of clients that should not be clipped")
+    clip_start: float = Field(0.1, gt=0, le=1e12, description="adaptive clip: the first norm")
+    weights: Literal["uniform", "capped"] = Field(
+        "uniform", description="'capped' weights a client by its number of examples, at most cap"
+    )
+    cap: int = Field(600, ge=1, le=10**9, description="largest number of examples that counts with weights = 'capped'")
+    amplification: Literal["auto", "none"] = Field(
+        "auto",
+        description="'auto' counts on sampled cohorts, which needs cohort.sampling = 'poisson'; 'none' counts every "
+        "round for every client",
+    )
+    seed: Literal["secret", "run"] = Field(
+        "secret", description="where noise comes from; 'run' derives it from seed, for research: no guarantee"
+    )
+    figures: Literal["covered", "all"] = Field(
+        "covered",
+        description="'covered' records only what the guarantee covers; 'all' also records training losses and clients",
+    )
+
+
+class SecureSection(Section):
+    """Secure aggregation: the server learns the sum over a round's clients and no single upload."""
+
+    aggregation: Literal["none", "masks"] = Field("none", description="'masks' adds up masked uploads")
+    threshold: float = Field(
+        2 / 3, gt=0.5, lt=1, description="share of a client's neighbors that must stay to the end of a round"
+    )
+    neighbors: int = Field(
+        0, ge=0, le=10**6, description="clients that each client shares masks with, an even number; 0 for all"
+    )
+    bound: float = Field(1.0, gt=0, le=1e12, description="largest absolute value of a number; larger ones are clipped")
 
 
 class LogSection(Section):
@@ -276,7 +344,9 @@ class SweepSection(BaseModel):
     """A grid for `fedra sweep`: dotted keys with lists of values, and seeds. `fedra run` ignores it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    seeds: int = Field(1, ge=1, description="number of seeds per grid point, starting with the configuration's seed")
+    seeds: int = Field(
+        1, ge=1, le=10**4, description="number of seeds per grid point, starting with the configuration's seed"
+    )
     metric: str = Field(
         "final_accuracy",
         description="key of summary.json to compare, such as final_auroc; fractions are shown in percent",
@@ -291,8 +361,8 @@ class SweepSection(BaseModel):
 class Config(Section):
     """The complete configuration of a run. Every key has a default."""
 
-    seed: int = Field(0, ge=0, description="seed of initial weights, cohorts, batches and augmentation")
-    rounds: int = Field(10, ge=1, description="communication rounds; epochs if centralized")
+    seed: Seed = Field(0, description="seed of initial weights, cohorts, batches and augmentation")
+    rounds: Times = Field(10, description="communication rounds; epochs if centralized")
     mode: Literal["federated", "centralized"] = Field(
         "federated", description="'centralized' trains one model on the pooled examples of all clients, as a baseline"
     )
@@ -319,6 +389,8 @@ class Config(Section):
     memory: MemorySection = MemorySection()
     diagnostics: DiagnosticsSection = DiagnosticsSection()
     log: LogSection = LogSection()
+    privacy: PrivacySection = PrivacySection()
+    secure: SecureSection = SecureSection()
     sweep: SweepSection | None = None
 
     @model_validator(mode="after")
@@ -335,7 +407,7 @@ class Config(Section):
                 {"rounds": self.rounds, "each": f"{each:g}"},
             )
         participation = 1.0 if self.mode == "centralized" else self.cohort.fraction
-        self.__dict__["rounds"] = max(1, math.ceil(each / participation - 1e-9))  # 0.3 / 0.1 is just below 3
+        self.__dict__["rounds"] = derive_rounds(each, participation)
         return self
 
     @model_serializer(mode="wrap")

@@ -16,6 +16,7 @@ from fedra.core.optimizer import Optimizer
 from fedra.core.part import Combine, GradientRule, Part, ServerRule, StartRule, Term
 from fedra.core.personalizer import Personalizer
 from fedra.core.sharing import Sharing
+from fedra.core.upload_rule import UploadRule
 from fedra.errors import ConfigError
 
 Capability = TypeVar("Capability")
@@ -28,6 +29,7 @@ SLOTS: dict[str, type[Part]] = {
     "sharing": Sharing,
     "combine": Combine,
     "server": ServerRule,
+    "upload": UploadRule,
     "personalize": Personalizer,
 }
 """The class that the parts of each slot must inherit from."""
@@ -49,6 +51,7 @@ class Algorithm:
         personalize: How each client gets its personal model after the last round, if it does.
         start: How the initial weights are set.
         data: Which examples a client trains on.
+        upload: How a client's change is made smaller before it leaves, if it is.
 
     Raises:
         ConfigError: If a part does not fit its slot, or the parts do not work together.
@@ -69,6 +72,7 @@ class Algorithm:
     personalize: Personalizer | None = None
     start: tuple[StartRule, ...] = ()
     data: DataRule = field(default_factory=OwnData)
+    upload: UploadRule | None = None
 
     def __post_init__(self) -> None:
         if not self.objective:
@@ -199,7 +203,7 @@ class Algorithm:
         """Add parts, each to its own slot, or everything by which another algorithm differs from FedAvg.
 
         Terms and rules are appended, but a label loss replaces plain cross-entropy. A combine rule, sharing, data
-        rule or personalizer replaces the current one.
+        rule, upload rule or personalizer replaces the current one.
 
         Args:
             *others: Parts and algorithms, applied in order.
@@ -244,5 +248,7 @@ def _differences(algorithm: Algorithm) -> Iterator[Part]:
     yield from (*algorithm.start, *algorithm.gradient, *algorithm.server)
     if not algorithm.combine.is_plain:
         yield algorithm.combine
+    if algorithm.upload is not None:
+        yield algorithm.upload
     if algorithm.personalize is not None:
         yield algorithm.personalize

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedra.core.deferred import DeferredInputs, read_ahead
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
 from fedra.core.random import generator, shuffles
@@ -20,6 +21,9 @@ AHEAD = 2**30
 """Bytes of a client's inputs that are moved to the device and prepared before the first step; larger data are moved
 batch by batch.
 """
+
+EPOCHS_AHEAD = 16
+"""Epochs whose order of examples is computed at once."""
 
 CACHE_BYTES = 2**27
 """Bytes of prepared evaluation batches that a process caches: the test set of CIFAR-10 fits."""
@@ -170,28 +174,40 @@ class LocalData:
         self.where = (seed, round, client)
         self.targets = to_device(examples.targets, model.device)
         self.label_counts = to_device(torch.bincount(examples.targets, minlength=classes), model.device)
-        self._raw = to_device(examples.inputs, model.device) if examples.inputs.nbytes <= AHEAD else examples.inputs
+        self._raw = to_device(examples.inputs, model.device) if self._fits(examples.inputs) else examples.inputs
         self.prepared: Tensor | None = None
         if examples.transform.deterministic and examples.inputs.numel() * model.dtype.itemsize <= AHEAD:
-            self.prepared = model.ready(examples.transform.prepare(to_device(examples.inputs, model.device)))
+            self.prepared = model.ready(examples.transform.prepare(to_device(self._raw, model.device)))
 
     def __len__(self) -> int:
         return len(self._examples)
 
+    def _fits(self, inputs: Tensor) -> bool:
+        """Whether to move all raw inputs at once; deferred ones are read once only if several epochs need them."""
+        deferred = isinstance(inputs, DeferredInputs) and self._local.epochs == 1
+        return inputs.nbytes <= AHEAD and not deferred
+
     def __iter__(self) -> Iterator[Batch]:
         seed, round, client = self.where
         augment = generator(seed, "augment", round, client)
-        orders = torch.from_numpy(shuffles(seed, round, [client], [len(self)], self._local.epochs))
-        for epoch, order in enumerate(orders):
+        for epoch, order in self._orders(seed, round, client):
             rows = to_device(order, self._model.device)
             raw_rows = rows if self._raw.device == rows.device else order
-            for start, end in self._local.batch_ranges(len(self)):
-                yield replace(self._batch(rows[start:end], raw_rows[start:end], augment), epoch=epoch)
+            ranges = self._local.batch_ranges(len(self))
+            raw = read_ahead(self._raw, (raw_rows[start:end] for start, end in ranges))
+            for start, end in ranges:
+                yield replace(self._batch(rows[start:end], raw, augment), epoch=epoch)
 
-    def _batch(self, rows: Tensor, raw_rows: Tensor, augment: torch.Generator) -> Batch:
-        """The batch of these rows: `rows` is on the model's device, `raw_rows` on that of the raw inputs."""
+    def _orders(self, seed: int, round: int, client: int) -> Iterator[tuple[int, Tensor]]:
+        """The order of every epoch, a few at a time: those of a million epochs would not fit into memory."""
+        for start in range(0, self._local.epochs, EPOCHS_AHEAD):
+            some = range(start, min(start + EPOCHS_AHEAD, self._local.epochs))
+            yield from zip(some, torch.from_numpy(shuffles(seed, round, [client], [len(self)], some)), strict=True)
+
+    def _batch(self, rows: Tensor, raw: Iterator[Tensor], augment: torch.Generator) -> Batch:
+        """The batch of these rows, or of the next raw inputs if inputs are not prepared."""
         targets = self.targets[rows]
         if self.prepared is not None:
             return Batch(self._model.format(self.prepared[rows]), targets, rows)
-        raw = to_device(self._raw[raw_rows], self._model.device)
-        return Batch(self._model.ready(self._examples.transform.batch(raw, augment)), targets)
+        inputs = to_device(next(raw), self._model.device)
+        return Batch(self._model.ready(self._examples.transform.batch(inputs, augment)), targets)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedra.core.algorithm import Algorithm
     from fedra.core.model import Weights
     from fedra.core.optimizer import Optimizer
+    from fedra.core.uploads import Uploads
     from fedra.core.view import Client, Local, Population, Server, Upload, View
 
 
@@ -236,6 +237,66 @@ class CollectsUploads:
         return server
 
 
+class ReleaseTerms(NamedTuple):
+    """What is public about a round of which the server sees sums alone.
+
+    Args:
+        optimizer: The local optimizer of the round.
+        steps: The mean number of local steps over all clients.
+        equal_steps: Whether all clients take the same number of steps.
+
+    Example:
+        ```python
+        length = terms.optimizer.effective_steps(round(terms.steps)) * terms.optimizer.lr
+        ```
+    """
+
+    optimizer: Optimizer
+    steps: float
+    equal_steps: bool
+
+
+class SumsUploads(CollectsUploads):
+    """The part can compute what it collects from sums over clients, so privacy and secure aggregation fit it.
+
+    Example:
+        ```python
+        class CountClients(ServerRule, SumsUploads):
+            def released_total(self, update, sums, clients, terms):
+                return {"clients": torch.tensor(clients)}
+
+            def update(self, before, server, population):
+                return server
+        ```
+    """
+
+    def summands(self, uploads: Uploads, terms: ReleaseTerms) -> Tree:
+        """What the server must know in addition to the sum of the updates.
+
+        Args:
+            uploads: The uploads of several clients.
+            terms: What is public about the round.
+
+        Returns:
+            Tensors with a leading client dimension; empty if the sum of the updates is enough.
+        """
+        return {}
+
+    def released_total(self, update: Params, sums: Tree, clients: float, terms: ReleaseTerms) -> Tree:
+        """What `collect` would have accumulated, computed from released sums.
+
+        Args:
+            update: The released sum of the clients' updates.
+            sums: The released sums of `summands`.
+            clients: The number of clients, or the sum of their weights.
+            terms: What is public about the round.
+
+        Returns:
+            The total for `finish_round`.
+        """
+        raise TypeError(f"{type(self).__name__} must define released_total")
+
+
 class StepState:
     """The part carries state from one local step to the next, by `view.carry`.
 
@@ -338,7 +399,7 @@ class TrainsAlongside:
             def init_steps(self, client):
                 return tree.clone(client.origin.params)
 
-            def beside(self, algorithm, params, view):
+            def train_alongside(self, algorithm, params, view):
                 own = view.carried[self.name]
                 view.carry(self.name, tree.add(own, tree.subtract(params, own), 0.1))
         ```
@@ -352,7 +413,7 @@ class TrainsAlongside:
             params: The model's parameters before the step.
             view: The local step; read `view.carried` and write by `view.carry`.
         """
-        raise TypeError(f"{type(self).__name__} must define beside")
+        raise TypeError(f"{type(self).__name__} must define train_alongside")
 
 
 class ChecksTraining:
@@ -395,6 +456,6 @@ class CountsSteps(ChecksTraining):
 KEEPS_STATE = (OwnParams, ClientState, ServerState, StepState, StepDraws)
 """Capabilities whose values are stored under the part's name, so two different parts of one name would collide."""
 
-_ALL = (*KEEPS_STATE, CollectsFirstRows, CollectsUploads, Teachers, TrainsAlongside, ChecksTraining)
+_ALL = (*KEEPS_STATE, CollectsFirstRows, CollectsUploads, SumsUploads, Teachers, TrainsAlongside, ChecksTraining)
 HOOKS = {name: kind for kind in _ALL for name, value in vars(kind).items() if inspect.isfunction(value)}
 """The capability that each method belongs to."""

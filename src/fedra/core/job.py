@@ -29,14 +29,18 @@ from fedra.core.view import Population, Upload
 from fedra.errors import RunError
 
 
-class Clients(Protocol):
-    """The clients' data: their number, their sizes, and each client's examples on demand."""
+class Roster(Protocol):
+    """What the server knows of the clients: their number and their sizes."""
 
     def __len__(self) -> int: ...
 
     def size(self, client: int) -> int:
         """The client's number of examples."""
         ...
+
+
+class Clients(Roster, Protocol):
+    """The clients with their data: each client's examples on demand."""
 
     def __getitem__(self, client: int) -> Examples: ...
 
@@ -50,15 +54,20 @@ class Clients(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """Everything that a run consists of, except its runner."""
+class ServerJob:
+    """What the server knows of a run: everything except its runner and the clients' data.
+
+    `shape` is that of one prepared input; parts that add parameters need it. `owners` says which client owns which
+    classes, if clients own any; no client learns it.
+    """
 
     algorithm: Algorithm
     model: Model
-    clients: Clients
+    clients: Roster
     local: LocalTraining
     classes: int
     seed: int
+    shape: tuple[int, ...] | None = None
     test: Examples | None = None
     owners: Owners | None = None
     public: Public | None = None
@@ -70,9 +79,13 @@ class Job:
         """The examples that rounds are evaluated on: the validation examples if there are any, else the test set."""
         return self.test if self.validation is None else self.validation
 
-    @cached_property
+    @property
     def population(self) -> Population:
-        """The numbers of all clients and all their examples."""
+        """The numbers of all clients and all their examples, and the owners of classes."""
+        return self._counted
+
+    @cached_property
+    def _counted(self) -> Population:
         count = len(self.clients)
         examples = sum(self.clients.size(client) for client in range(count))
         return Population(clients=count, examples=examples, owners=self.owners, seed=self.seed)
@@ -85,10 +98,6 @@ class Job:
     def classes_of(self, client: int) -> int:
         """The number of classes that the client trains on: all, or its own if clients own classes."""
         return self.classes if self.owners is None else len(self.owners.holdings[client])
-
-    def labels_of(self, client: int) -> int:
-        """The number of labels in the client's training examples: its classes, then the public ones."""
-        return self.classes_of(client) + (0 if self.public is None else self.public.classes)
 
     def program(
         self,
@@ -109,30 +118,23 @@ class Job:
             origin=arranged,
             received=self.model.arrange_tree(received),
             trained=self.algorithm.sharing.trained(origin.params if names is None else names),
-            population=self.population,
+            population=replace(self.population, owners=None),
             functional=functional,
         )
-
-    def examples_of(self, client: int, program: ClientProgram, memory: Tree) -> Examples:
-        """The client's training examples in a round, given the received model and the client's state."""
-        own = self.clients[client]
-        if self.public is None:
-            return own
-        received = self.algorithm.sharing.received(program.origin, memory)
-        supply = Supply(
-            own=own, public=self.public, classes=self.classes_of(client), model=self.model, received=received
-        )
-        return self.algorithm.data.examples(supply)
 
     def common(self, weights: Weights) -> Weights:
         """The part of the server's weights that all clients receive."""
         return self.algorithm.sharing.common(weights)
 
+    def rows_for(self, client: int, weights: Weights) -> Params:
+        """The rows of the client's own classes, the only rows that it receives."""
+        return {} if self.owners is None else self.algorithm.sharing.rows_for(weights, self.owners.holdings[client])
+
     def client_state(self, client: int, weights: Weights, memory: Tree) -> Tree:
         """The client's state at the start of a round, with the current rows of its classes."""
         if self.owners is None:
             return memory
-        return self.algorithm.sharing.delivered(weights, memory, self.owners.holdings[client])
+        return self.algorithm.sharing.put_in(self.common(weights), self.rows_for(client, weights), memory)
 
     def add_classes(self, clients: Sequence[int], uploads: Uploads) -> Uploads:
         """The uploads with the classes of their returned rows, which the server looks up itself."""
@@ -151,6 +153,14 @@ class Job:
         rows = {name: value for name, value in weights.params.items() if sharing.is_returned(name)}
         return common + tree.size_in_bytes(rows) // self.classes * sum(map(self.classes_of, clients))
 
+    def bytes_up(self, uploads: Uploads) -> int:
+        """The bytes of one upload as it travels."""
+        rule = self.algorithm.upload
+        if rule is None:
+            return uploads.bytes_each
+        packed = sum(rule.packed_bytes(value) for value in uploads[0].delta.values())
+        return packed + sum(map(tree.size_in_bytes, (uploads.buffers, uploads.extras))) // len(uploads)
+
     def initial(self) -> Weights:
         """The initial weights: those of the module, changed by start rules, and the parameters of parts."""
         weights = self.model.weights()
@@ -165,16 +175,45 @@ class Job:
 
     def _add_part_params(self, weights: Weights) -> Weights:
         """The weights with the parameters of parts."""
-        first = self.clients[0]
-        inputs = self.model.ready(first.transform.prepare(first.inputs[:2].to(self.model.device)))
         with torch.no_grad():
-            features = self.model.output(weights, inputs).features.shape[1]
+            features = self.model.output(weights, self._two_inputs()).features.shape[1]
         sizes = Sizes(features, self.classes, 0 if self.public is None else self.public.classes)
         added: Params = {}
         for name, part in self.algorithm.with_capability(OwnParams).items():
             own = part.init_params(sizes, generator(self.seed, name))
             added |= {f"{name}.{n}": value.to(self.model.device, self.model.dtype) for n, value in own.items()}
         return Weights({**weights.params, **added}, weights.buffers)
+
+    def _two_inputs(self) -> Tensor:
+        """Two blank inputs of the right shape."""
+        assert self.shape is not None, "a job without data needs the shape of its inputs"
+        return self.model.ready(torch.zeros(2, *self.shape, device=self.model.device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(ServerJob):
+    """Everything that a run consists of, with the clients' data, except its runner."""
+
+    clients: Clients
+
+    def labels_of(self, client: int) -> int:
+        """The number of labels in the client's training examples: its classes, then the public ones."""
+        return self.classes_of(client) + (0 if self.public is None else self.public.classes)
+
+    def examples_of(self, client: int, program: ClientProgram, memory: Tree) -> Examples:
+        """The client's training examples in a round, given the received model and the client's state."""
+        own = self.clients[client]
+        if self.public is None:
+            return own
+        received = self.algorithm.sharing.received(program.origin, memory)
+        supply = Supply(
+            own=own, public=self.public, classes=self.classes_of(client), model=self.model, received=received
+        )
+        return self.algorithm.data.examples(supply)
+
+    def _two_inputs(self) -> Tensor:
+        first = self.clients[0]
+        return self.model.ready(first.transform.prepare(first.inputs[:2].to(self.model.device)))
 
     def tensors(self) -> Iterable[Tensor]:
         """All data of the job."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from fedra.core.capabilities import HOOKS
+from fedra.core.capabilities import HOOKS, ReleaseTerms
 from fedra.core.model import Output, Weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
@@ -213,7 +213,8 @@ class GradientRule(Part, abstract=True):
 class Combine(Part, abstract=True):
     """Combines uploads into one change of the global model, as a running fold.
 
-    `is_plain` marks the rule of FedAvg, which any other rule replaces when algorithms are combined.
+    `is_plain` marks the rule of FedAvg, which any other rule replaces when algorithms are combined. A `robust` rule
+    defines `center`; parts that collect uploads then see the center of all uploads in place of each of them.
 
     Example:
         ```python
@@ -228,6 +229,29 @@ class Combine(Part, abstract=True):
     """
 
     is_plain: ClassVar[bool] = False
+    robust: ClassVar[bool] = False
+
+    def center(self, values: Tensor) -> Tensor:
+        """The value that a robust rule takes for all clients.
+
+        Args:
+            values: One value per client, along the first dimension.
+
+        Returns:
+            The center, without that dimension.
+        """
+        raise TypeError(f"{type(self).__name__} must define center")
+
+    def caution(self, clients: int) -> str | None:
+        """What a user should know of the rule with this many clients in a round.
+
+        Args:
+            clients: The number of clients in a round.
+
+        Returns:
+            A sentence, or None.
+        """
+        return None
 
     def start(self) -> Tree:
         """The total before the first upload."""
@@ -258,6 +282,38 @@ class Combine(Part, abstract=True):
         for upload in uploads:
             total = self.add(total, upload)
         return total
+
+    @property
+    def sums(self) -> bool:
+        """Whether the rule needs only a sum over clients: `released_change` is defined."""
+        return type(self).released_change is not Combine.released_change
+
+    def update_summands(self, uploads: Uploads) -> Params:
+        """Each client's contribution to a sum in which privacy or secure aggregation hide the clients.
+
+        Args:
+            uploads: The uploads of several clients.
+
+        Returns:
+            Tensors with a leading client dimension.
+        """
+        return uploads.delta
+
+    def released_change(self, total: Params, clients: float, terms: ReleaseTerms) -> Params:
+        """The change of the global model, from the released sum of `update_summands`.
+
+        Args:
+            total: The released sum.
+            clients: The number of clients, or the sum of their weights.
+            terms: What is public about the round.
+
+        Returns:
+            The change of the parameters.
+        """
+        raise ConfigError(
+            f"the combine rule '{self.name}' needs every upload by itself, so neither noise on a sum nor secure "
+            "aggregation fits it: use weighted-mean, or remove [privacy] and [secure]"
+        )
 
     def finish(self, total: Tree) -> Weights:
         """The result of the fold.

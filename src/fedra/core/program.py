@@ -139,10 +139,13 @@ class ClientProgram:
         metrics: StepMetrics,
     ) -> Uploads:
         """The uploads of a stack of clients, without private or frozen parameters."""
-        sharing = self.algorithm.sharing
+        sharing, rule = self.algorithm.sharing, self.algorithm.upload
+        if rule is not None:
+            delta = extras[rule.name]
+            extras = {name: values for name, values in extras.items() if name != rule.name}
         sent = sharing.averaged(delta)
         means, broken = metrics.summary(steps)
-        means["update_norm"] = _norms(sent, len(steps))
+        means["update_norm"] = update_norms(sent, len(steps))
         effective = self.optimizer.effective_steps if self.algorithm.counts_steps else float
         lengths = {count: effective(count) for count in set(steps)}
         return Uploads(
@@ -229,8 +232,8 @@ def _updated(state: Tree) -> Tree:
     return {"params": state["params"], "optimizer": state["optimizer"]}
 
 
-def _norms(delta: Params, count: int) -> list[float]:
-    """The Euclidean norm of each client's change."""
+def update_norms(delta: Params, count: int) -> list[float]:
+    """The Euclidean norm of each client's change, from a stack of them."""
     if not delta:
         return [0.0] * count
     lengths = [torch.linalg.vector_norm(value.reshape(count, -1), dim=1) for value in delta.values()]

@@ -23,8 +23,10 @@ def generator(seed: int, purpose: str, *where: int) -> torch.Generator:
     return torch.Generator().manual_seed(key(seed, purpose, *where))
 
 
-def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int], epochs: int) -> np.ndarray:
+def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int], epochs: int | range) -> np.ndarray:
     """(epochs, all examples): the order of each client's examples, one client after another.
+
+    `epochs` is the number of epochs, or a range of some of them.
 
     An epoch sorts a client's examples by hashes of (seed, round, client, index), so the orders of a thousand clients
     take a few array operations, and each is the same whether or not other clients are computed with it.
@@ -34,11 +36,12 @@ def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int]
     first = np.repeat(ends - np.asarray(sizes), sizes)
     streams = _mix(np.asarray(clients, dtype=np.uint64) + np.uint64(key(seed, "shuffle", round)))[owner]
     index = (np.arange(len(owner)) - first).astype(np.uint64)
-    orders = np.empty((epochs, len(owner)), dtype=np.int64)
-    for epoch in range(epochs):
+    wanted = range(epochs) if isinstance(epochs, int) else epochs
+    orders = np.empty((len(wanted), len(owner)), dtype=np.int64)
+    for place, epoch in enumerate(wanted):
         hashes = _mix(streams + (np.uint64(epoch) << np.uint64(40)) + index)
         # The client above 40 bits of the hash: one sort orders all clients separately.
-        orders[epoch] = np.argsort(owner << np.uint64(40) | hashes >> np.uint64(24), kind="stable") - first
+        orders[place] = np.argsort(owner << np.uint64(40) | hashes >> np.uint64(24), kind="stable") - first
     return orders
 
 

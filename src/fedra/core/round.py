@@ -7,7 +7,7 @@ server:  combine the uploads, then let every part finish the round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -19,8 +19,9 @@ from fedra.core.capabilities import CollectsUploads, ServerState
 from fedra.core.draws import Draws
 from fedra.core.model import Weights
 from fedra.core.program import ClientProgram, StepMetrics
+from fedra.core.robust_fold import Selecting
 from fedra.core.teachers import look_up, teacher_outputs, teacher_weights
-from fedra.core.tree import Tree
+from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads, stack_of_one
 from fedra.core.view import Client, Local, Population, Server, Upload
 
@@ -99,7 +100,8 @@ class Fold:
     """A round on the server: a running fold over uploads, then the updates of all parts.
 
     Buffers (running statistics) are treated the same in every algorithm: floating-point buffers are averaged with the
-    clients' numbers of examples (or by a robust combine rule), integer buffers (counters) take the maximum.
+    clients' numbers of examples (or by a robust combine rule), integer buffers (counters) take the maximum. With a
+    robust combine rule, what parts collect is robust too: they see the center of all uploads in place of each.
     """
 
     def __init__(self, algorithm: Algorithm) -> None:
@@ -107,6 +109,7 @@ class Fold:
         self._combined = algorithm.combine.start()
         self._collecting = algorithm.with_capability(CollectsUploads)
         self._totals: dict[str, Tree] = {name: {} for name in self._collecting}
+        self._held: list[Upload] = []  # until a robust rule has seen all of them
         self.uploads = 0
 
     def add(self, upload: Upload) -> None:
@@ -117,11 +120,36 @@ class Fold:
     def add_stack(self, uploads: Uploads) -> None:
         """Fold in a stack: the combine rule takes it whole, parts that collect get one upload after another."""
         self._combined = self._algorithm.combine.add_stack(self._combined, uploads)
+        combine = self._algorithm.combine
+        if not isinstance(combine, Selecting) and not combine.robust:
+            self._collect(uploads)
+        elif combine.robust and any(part.collects for part in self._collecting.values()):
+            self._held += uploads
+        self.uploads += len(uploads)
+
+    def _collect(self, uploads: Iterable[Upload]) -> None:
         collecting = {name: part for name, part in self._collecting.items() if part.collects}
         for upload in uploads if collecting else ():
             for name, part in collecting.items():
                 self._totals[name] = part.collect(self._totals[name], upload)
-        self.uploads += len(uploads)
+
+    def _centered(self) -> Iterator[Upload]:
+        """The held uploads with the center of all changes and extras; rows of a client's own classes stay its own."""
+        if not self._held:
+            return
+        own = self._algorithm.sharing.name
+        extras = [{name: sent for name, sent in one.extras.items() if name != own} for one in self._held]
+        delta = self._center([one.delta for one in self._held])
+        center = tree.unflatten(self._center([tree.flatten(sent) for sent in extras]))
+        for one in self._held:
+            rows = {own: one.extras[own]} if own in one.extras else {}
+            yield replace(one, delta=delta, extras={**center, **rows})
+
+    def _center(self, values: list[Params]) -> Params:
+        """The center of each tensor over the clients; counters take the maximum."""
+        rule = self._algorithm.combine.center
+        stacks = {name: torch.stack([one[name] for one in values]) for name in values[0]}
+        return {name: rule(s) if s.is_floating_point() else s.amax(dim=0) for name, s in stacks.items()}
 
     @torch.no_grad()
     def finish(
@@ -131,7 +159,11 @@ class Fold:
 
         `observe` is called with the server before and after the server rules.
         """
-        change = self._algorithm.combine.finish(self._combined)
+        combine = self._algorithm.combine
+        if isinstance(combine, Selecting):  # other parts see what the rule selected
+            self._collect(combine.select(self._combined))
+        change = combine.finish(self._combined)
+        self._collect(self._centered())
         params = tree.add(server.weights.params, change.params)
         weights = Weights(params, {**server.weights.buffers, **change.buffers})
         combined = Server(weights=weights, memory=server.memory)

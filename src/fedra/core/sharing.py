@@ -95,12 +95,14 @@ class Sharing(Part, ClientState, CollectsUploads):
         """What is sent to every client in a round: without private and frozen values, which clients already have."""
         return Weights(self.averaged(weights.params), self.averaged(weights.buffers))
 
-    def delivered(self, weights: Weights, memory: Tree, classes: Tensor) -> Tree:
-        """A client's state with the rows of its own classes, the only rows that it receives."""
-        rows = {n: value[classes.to(value.device)] for n, value in weights.params.items() if self.is_owned(n)}
-        initial = {**self._private(weights), **rows}
+    def rows_for(self, weights: Weights, classes: Tensor) -> Params:
+        """The rows of these classes, which the server sends to their owner alone."""
+        return {n: value[classes.to(value.device)] for n, value in weights.params.items() if self.is_owned(n)}
+
+    def put_in(self, origin: Weights, rows: Params, memory: Tree) -> Tree:
+        """A client's state with the rows that it received; what it keeps private stays as it is."""
         stored = {n: value for n, value in memory.get(self.name, {}).items() if self.is_private(n)}
-        return {**memory, self.name: {**initial, **stored}}
+        return {**memory, self.name: {**self._private(origin), **rows, **stored}}
 
     def received(self, origin: Weights, memory: Tree) -> Weights:
         """The model that a client starts from: the common model with the client's own values."""

@@ -66,7 +66,7 @@ class Population:
     Args:
         clients: Number of clients.
         examples: Number of all their examples.
-        owners: Which client owns which classes; None if clients do not own classes.
+        owners: Which client owns which classes; None on a client, and if clients do not own classes.
         seed: Seed of the run.
 
     Example:

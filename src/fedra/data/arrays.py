@@ -106,11 +106,11 @@ def to_dataset(value: Any, name: str) -> Dataset:
         if len(parts) in (2, 4, 5):
             return from_arrays(*parts[:4], groups=parts[4] if len(parts) == 5 else None, name=name)
         raise DataError(
-            f"the dataset '{name}' must return 2 arrays (train), 4 (train, test) or 5 (train, test, groups), got "
+            f"the data set '{name}' must return 2 arrays (train), 4 (train, test) or 5 (train, test, groups), got "
             f"{len(parts)}"
         )
     raise DataError(
-        f"the dataset '{name}' must return a fedra.data.Dataset, a dict with {', '.join(PARTS)} or a tuple of them, "
+        f"the data set '{name}' must return a fedra.data.Dataset, a dict with {', '.join(PARTS)} or a tuple of them, "
         f"got a {type(value).__name__}"
     )
 
@@ -123,21 +123,22 @@ def _check_dataset(dataset: Dataset, name: str) -> Dataset:
         is_image = inputs.dtype == torch.uint8 and inputs.dim() == 4
         if not is_image and not inputs.is_floating_point():
             raise DataError(
-                f"the dataset '{name}' must have {part}.inputs as uint8 (N, C, H, W) or floats, got {inputs.dtype} of "
+                f"the data set '{name}' must have {part}.inputs as uint8 (N, C, H, W) or floats, got {inputs.dtype} of "
                 f"shape {tuple(inputs.shape)}: convert them with fedra.data.from_arrays"
             )
         if targets.dtype != torch.int64 or targets.dim() != 1 or len(inputs) != len(targets):
             raise DataError(
-                f"the dataset '{name}' must have {part}.targets as int64 ({len(inputs)},), got {targets.dtype} of "
+                f"the data set '{name}' must have {part}.targets as int64 ({len(inputs)},), got {targets.dtype} of "
                 f"shape {tuple(targets.shape)}"
             )
     targets = dataset.train.targets
     if not len(targets) or int(targets.min()) < 0 or int(targets.max()) >= count:
         got = f"{int(targets.min())} to {int(targets.max())}" if len(targets) else "none"
-        raise DataError(f"the dataset '{name}' must have train.targets between 0 and {count - 1}, got {got}")
+        raise DataError(f"the data set '{name}' must have train.targets between 0 and {count - 1}, got {got}")
     if dataset.groups is not None and len(dataset.groups) != len(targets):
         raise DataError(
-            f"the dataset '{name}' must have one group per training example ({len(targets)}), got {len(dataset.groups)}"
+            f"the data set '{name}' must have one group per training example ({len(targets)}), got "
+            f"{len(dataset.groups)}"
         )
     return dataset
 
@@ -147,12 +148,13 @@ def _from_table(table: Mapping[str, Any], name: str) -> Dataset:
     for key in ("train_x", "train_y"):
         if key not in table:
             raise DataError(
-                f"the dataset '{name}' must return a dict with '{key}', got the keys {', '.join(map(str, table))}"
+                f"the data set '{name}' must return a dict with '{key}', got the keys {', '.join(map(str, table))}"
             )
     for key in table:
         if key not in (*PARTS, *optional):
             raise DataError(
-                f"the dataset '{name}' must return a dict with keys among {', '.join((*PARTS, *optional))}, got '{key}'"
+                f"the data set '{name}' must return a dict with keys among {', '.join((*PARTS, *optional))}, got "
+                f"'{key}'"
             )
     return from_arrays(**{**table, "name": name})
 

@@ -43,8 +43,9 @@ def stratified_split(labels: Tensor, test_fraction: float) -> tuple[Tensor, Tens
     draw = np.random.RandomState(0)
     values = labels.numpy()
     is_test = np.zeros(len(values), dtype=bool)
-    for label in np.unique(values):
-        members = draw.permutation(np.flatnonzero(values == label))
+    ends = np.unique(values, return_counts=True)[1].cumsum()
+    for rows in np.split(np.argsort(values, kind="stable"), ends[:-1]):
+        members = draw.permutation(rows)
         held_out = min(round(test_fraction * len(members)), len(members) - 1)
         is_test[members[:held_out]] = True
     return torch.from_numpy(np.flatnonzero(~is_test)), torch.from_numpy(np.flatnonzero(is_test))

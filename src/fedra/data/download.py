@@ -11,7 +11,11 @@ import http.client
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from fedra.console import DownloadProgress
@@ -21,6 +25,8 @@ ATTEMPTS = 3
 """Number of attempts per mirror; each one resumes the previous transfer."""
 TIMEOUT = 30.0
 CHUNK = 1 << 18
+
+_altered: ContextVar[list[Path] | None] = ContextVar("altered", default=None)
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ def locate(
     for folder in folders:
         for name in (file.name, *names):
             if (folder / name).is_file():
+                if name == file.name:
+                    _compare(folder / name, file)
                 return folder / name
     if offline():
         raise _missing(file, folders, "downloads are disabled (FEDRA_OFFLINE is set)")
@@ -135,6 +143,33 @@ def _read_chunk(response: http.client.HTTPResponse) -> bytes:
         return response.read(CHUNK)
     except (OSError, http.client.HTTPException) as error:
         raise TransferInterrupted(f"the connection was lost ({error})") from None
+
+
+@contextmanager
+def noting_altered() -> Iterator[list[Path]]:
+    """Collect the files inside the block that have the name of an official file but another content."""
+    found: list[Path] = []
+    before = _altered.set(found)
+    try:
+        yield found
+    finally:
+        _altered.reset(before)
+
+
+def _compare(path: Path, file: RemoteFile) -> None:
+    """Note a local file whose checksum is not that of the official file."""
+    noted, status = _altered.get(), path.stat()
+    if noted is not None and not _is_official(path, file, status.st_size, status.st_mtime_ns):
+        noted.append(path)
+
+
+@cache
+def _is_official(path: Path, file: RemoteFile, size: int, time: int) -> bool:
+    try:
+        _verify(path, file)
+    except WrongContent:
+        return False
+    return True
 
 
 def _verify(part: Path, file: RemoteFile) -> None:

@@ -108,7 +108,7 @@ def read_usable_images(
     pixels: Bytes | None = None
     problems: dict[int, str] = {}
     for number, image in enumerate(_decode_all(sources, gray, size, square)):
-        if isinstance(image, _Unusable):
+        if isinstance(image, UnusableImage):
             problems[number] = str(image)
             continue
         if pixels is None:
@@ -125,6 +125,12 @@ def read_usable_images(
     return torch.from_numpy(pixels), problems
 
 
+def find_unusable_images(sources: Sequence[Path] | Sequence[bytes], *, size: tuple[int, int]) -> dict[int, str]:
+    """Decode images and return the problem of each unreadable one; no pixels are kept."""
+    images = enumerate(_decode_all(sources, False, size, True))
+    return {number: str(image) for number, image in images if isinstance(image, UnusableImage)}
+
+
 def _source_name(sources: Sequence[Path] | Sequence[bytes], number: int) -> str:
     """Return the path of a source, or its number if it has no path."""
     source = sources[number]
@@ -138,13 +144,13 @@ def shorten_list(names: Sequence[str]) -> str:
 
 def _decode_all(
     sources: Sequence[Path] | Sequence[bytes], gray: bool, size: tuple[int, int] | None, square: bool
-) -> Iterator[Bytes | _Unusable]:
+) -> Iterator[Bytes | UnusableImage]:
     """Yield the images in order, decoded by several threads one chunk ahead."""
 
-    def read(source: Path | bytes) -> Bytes | _Unusable:
+    def read(source: Path | bytes) -> Bytes | UnusableImage:
         try:
-            return _decode(source, gray, size, square)
-        except _Unusable as problem:
+            return decode_image(source, gray, size, square)
+        except UnusableImage as problem:
             return problem
 
     with (
@@ -160,37 +166,43 @@ def _decode_all(
 
 def _allocate(count: int, image: Bytes) -> Bytes:
     """Allocate an array for `count` images, or raise if it does not fit into memory."""
-    needed = count * image.nbytes
-    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if needed > memory:
-            raise DataError(
-                f"images must fit into memory ({memory / 1e9:.1f} GB), got {count} images of {_size(image)}, which "
-                f"take {needed / 1e9:.1f} GB: set a smaller `size`, or use fewer images"
-            )
+    needed, memory = count * image.nbytes, physical_memory()
+    if memory is not None and needed > memory:
+        raise DataError(
+            f"images must fit into memory ({memory / 1e9:.1f} GB), got {count} images of {_size(image)}, which "
+            f"take {needed / 1e9:.1f} GB: set a smaller `size`, or use fewer images"
+        )
     return np.zeros((count, *image.shape), np.uint8)
+
+
+def physical_memory() -> int | None:
+    """Return the bytes of memory of this machine, or None if the system does not say."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", ()):
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _size(image: Bytes) -> str:
     return f"{image.shape[1]} x {image.shape[2]}"
 
 
-class _Unusable(Exception):
+class UnusableImage(Exception):
     """An image cannot be read, with the reason."""
 
 
-def _decode(source: Path | bytes, gray: bool, size: tuple[int, int] | None, square: bool) -> Bytes:
+def decode_image(source: Path | bytes, gray: bool, size: tuple[int, int] | None, square: bool) -> Bytes:
+    """Decode one image to (1 or 3, height, width), or raise `UnusableImage`."""
     from PIL import Image
 
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source)) as image:
             if image.mode[0] in "IF":
                 # Pillow silently clips such values at 255.
-                raise _Unusable("it has more than 8 bits per pixel")
+                raise UnusableImage("it has more than 8 bits per pixel")
             converted = image.convert("L" if gray else "RGB")
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         where = f" {str(source)!r}" if isinstance(source, Path) else ""
-        raise _Unusable(str(error).replace(where, "") if where else "it is not an image file") from None
+        raise UnusableImage(str(error).replace(where, "") if where else "it is not an image file") from None
     if square and converted.width != converted.height:
         side = min(converted.size)
         left, top = (converted.width - side) // 2, (converted.height - side) // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedra.errors import DataError
 from fedra.registry import Registry
 from fedra.trust import allow_imports
 
-DATASETS = Registry("dataset", homes=("fedra.faces.datasets",), imports=True)
+DATASETS = Registry("data set", homes=("fedra.faces.datasets",), imports=True)
 """Data sets by name, a mapping from names to loading functions.
 
 Example:
@@ -65,6 +66,10 @@ def register(name: str, function: Callable[..., Any]) -> None:
     DATASETS.add(name)(function)
 
 
+ALTERED = "altered"
+"""The note of a data set whose files have official names and other contents."""
+
+
 def load(name: str, *, root: Path | str | None = None, trust: bool | None = None, **settings: Any) -> Dataset:
     """Load a data set by name, and download it if necessary.
 
@@ -85,11 +90,18 @@ def load(name: str, *, root: Path | str | None = None, trust: bool | None = None
     if trust is not None:
         with allow_imports(trust):
             return load(name, root=root, **settings)
+    from fedra.data.download import noting_altered  # http takes longer to import than all of this package
+
     checked = DATASETS.settings(name, settings)
     folder = data_root() if root is None else Path(root).expanduser()
     try:
-        found = DATASETS.call(name, {"root": folder}, checked)
+        with noting_altered() as altered:
+            found = DATASETS.call(name, {"root": folder}, checked)
     except OSError as error:
         reason = f"{error.filename or folder}: {error.strerror or error}"
-        raise DataError(f"the dataset '{name}' cannot be read ({reason}): check the file permissions") from error
-    return to_dataset(found, name)
+        raise DataError(f"the data set '{name}' cannot be read ({reason}): check the file permissions") from error
+    dataset = to_dataset(found, name)
+    if not altered:
+        return dataset
+    note = f"the data set '{name}' is not the official one: the checksum of '{altered[0]}' differs"
+    return replace(dataset, notes={**dataset.notes, ALTERED: note})

@@ -16,6 +16,7 @@ from fedra.core.evaluate import Counts, count, evaluation_batches
 from fedra.core.model import Model, Weights
 from fedra.errors import ConfigError
 from fedra.evaluation.classifier_metrics import METRICS, Metric
+from fedra.evaluation.images_per_class import draw_images_per_class, group_by_images
 from fedra.evaluation.metrics import DEFAULT, MOST_CLASSES, check_classes, compute_metrics, compute_probabilities
 from fedra.evaluation.results import Draw, ProtocolResult
 
@@ -25,11 +26,15 @@ CHEAP = ("accuracy", "balanced-accuracy", "log-loss", "per-class")
 
 @dataclass(frozen=True)
 class LabeledSet:
-    """Examples labeled with the model's class indices, the name of the data set, and a note to print."""
+    """Examples labeled with the model's class indices, the name of the data set, and a note to print.
+
+    `train_counts` are the numbers of training images of the classes, if they are known.
+    """
 
     name: str
     examples: Examples
     note: str | None = None
+    train_counts: Tensor | None = None
 
 
 def default_metrics(classes: int) -> tuple[Metric, ...]:
@@ -49,7 +54,19 @@ def evaluate_classifier(
     tell(console, data.note)
     counts = _count(module, data, len(classes), device, console)
     assert counts.logits is not None, "count() must keep the logits"
-    return classification_result(counts, data.examples.targets, classes, metrics, console)
+    result = classification_result(counts, data.examples.targets, classes, metrics, console)
+    return result if data.train_counts is None else _with_groups(result, counts, data.train_counts)
+
+
+def _with_groups(result: ProtocolResult, counts: Counts, train_counts: Tensor) -> ProtocolResult:
+    """Add the accuracy by training images per class, if classes differ in their number."""
+    groups = group_by_images(train_counts, counts.class_accuracy)
+    if len(groups) < 2:
+        return result
+    record = {**result.metrics, "accuracy_by_images": [group._asdict() for group in groups]}
+    table = {f"accuracy, {group.label} training images": f"{group.accuracy:.2%}" for group in groups}
+    pictures: dict[str, Draw] = {"images-per-class.svg": lambda path: draw_images_per_class(groups, path)}
+    return ProtocolResult(record, {**result.table, **table}, {**result.pictures, **pictures})
 
 
 def _count(module: nn.Module, data: LabeledSet, classes: int, device: torch.device, console: Console | None) -> Counts:

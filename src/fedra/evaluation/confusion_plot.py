@@ -15,23 +15,20 @@ MAX_LABELED_CLASSES = 20
 
 def draw_confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str], path: Path) -> None:
     """Plot a confusion matrix with true classes as rows, shaded by the fraction of the row."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import and only needed here
-    from matplotlib.figure import Figure
+    from fedra.pictures import SMALL, make_panels, name_ticks, style_heat_map  # slow to import and only needed here
 
     classes = [str(name) for name in classes]
     counts = np.asarray(matrix, dtype=np.int64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = min(max(0.55 * len(counts) + 1.6, 3.4), 9.0)
-    figure = Figure(figsize=(side, side), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    figure, (axes,) = make_panels(width=side, height=side)
+    style_heat_map(axes)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     if len(counts) <= MAX_LABELED_CLASSES:
         for row, column in np.ndindex(counts.shape):
             shade = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=8, color=shade)
-        names = [name if len(name) <= 18 else f"{name[:17]}…" for name in classes]
-        axes.set_xticks(range(len(names)), names, fontsize=8, rotation=45, ha="right")
-        axes.set_yticks(range(len(names)), names, fontsize=8)
+            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=SMALL, color=shade)
+        name_ticks(axes, classes)
+        name_ticks(axes, classes, axis="y")
     axes.set(xlabel="predicted class", ylabel="true class")
     save_figure(figure, path)

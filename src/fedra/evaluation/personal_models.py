@@ -71,7 +71,8 @@ def personal_job(job: Job, personalizer: Personalizer, rounds: int, epochs: int 
     algorithm = personalizer.algorithm(job.algorithm)
     # Personal training may have dropped terms whose parameters sharing names.
     names = (*job.model.names, *(f"{part}." for part in algorithm.parts()))
-    return replace(job, algorithm=replace(algorithm, sharing=algorithm.sharing.fitting(names)), local=local)
+    algorithm = replace(algorithm, sharing=algorithm.sharing.fitting(names), upload=None)  # nothing is sent
+    return replace(job, algorithm=algorithm, local=local)
 
 
 def personalized(
@@ -120,15 +121,19 @@ def train_personal_models(
     rounds: int,
     cohort: Sequence[int],
     epochs: int | None = None,
+    received: Tree | None = None,
 ) -> Iterator[tuple[int, Weights | None]]:
     """Yield the personal models of some clients after `epochs` epochs, by default the longest training.
 
-    The model is None if its weights or a training loss were not finite.
+    The model is None if its weights or a training loss were not finite. `received` is what the server broadcast, for
+    clients that do not know the server's state.
     """
     personalizer, model = job.algorithm.personalize, job.model
     assert personalizer is not None, "the algorithm has no personalizer"
     length = personalizer.stages[-1] if epochs is None else epochs
-    for client, trained in _train_clients(job, personalizer, length, make_runner, server, memory, rounds, cohort):
+    for client, trained in _train_clients(
+        job, personalizer, length, make_runner, server, memory, rounds, cohort, received
+    ):
         if trained is None:
             yield client, None
             continue
@@ -151,6 +156,7 @@ def _train_clients(
     memory: Callable[[int], Tree],
     rounds: int,
     cohort: Sequence[int],
+    sent_extras: Tree | None = None,
 ) -> Iterator[tuple[int, Weights | None]]:
     """Yield every client's weights after personal training, or None if a loss was not finite.
 
@@ -178,7 +184,7 @@ def _train_clients(
 
     runner = make_runner(own_job)
     try:
-        received = broadcast(own_job.algorithm, server)
+        received = broadcast(own_job.algorithm, server) if sent_extras is None else sent_extras
         for result in iterate_results(runner.train(rounds, sent, received, cohort, client_state)):
             upload = result.upload
             if upload.broken_step is not None:

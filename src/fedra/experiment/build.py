@@ -21,16 +21,19 @@ from fedra.core.batches import Examples, InputTransform
 from fedra.core.compiling import check_compiler
 from fedra.core.data_rule import Public
 from fedra.core.device import build_device
-from fedra.core.job import Job
+from fedra.core.evaluate import EVALUATION_BATCH
+from fedra.core.job import Job, ServerJob
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
 from fedra.core.personalizer import Personalizer
 from fedra.core.precision import Precision, build_precision
 from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
+from fedra.data.cache import caching
 from fedra.data.clients import LocalLabels, PooledClients, SeparateClients
 from fedra.data.image_sizes import UNALIGNED
 from fedra.data.partition import split
+from fedra.data.streaming import STREAMED
 from fedra.data.validation import hold_out
 from fedra.errors import ConfigError, nearest
 from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
@@ -40,6 +43,7 @@ from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
 from fedra.experiment.evaluators.evaluator import Classification, Evaluator, VerificationEvaluator, choose_protocol
 from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
+from fedra.experiment.private_run import add_privacy, check_privacy
 from fedra.models import build as build_model
 from fedra.models import hash_weights, load_weights, with_projection
 from fedra.models.find_head import unwrap_model
@@ -69,10 +73,10 @@ class Ingredients:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
-    """A job, its data set and its evaluator; `unwrap` returns the user's own module."""
+class ServerBuilt:
+    """What the server knows of a job, its data set and its evaluator; `unwrap` returns the user's own module."""
 
-    job: Job
+    job: ServerJob
     dataset: Dataset
     protocol: sections.Protocol
     evaluator: Evaluator
@@ -87,6 +91,13 @@ class Built:
         """Return the metadata of a model file: network, classes and inputs."""
         classes, inputs = list(self.dataset.classes), describe_input(self.dataset)
         return {"model": config.model.model_dump(), "classes": classes, "input": inputs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built(ServerBuilt):
+    """A job with its data, its data set and its evaluator."""
+
+    job: Job
 
 
 def build(config: Config, metrics: MetricChoice = ()) -> Built:
@@ -105,6 +116,8 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
     # Report invalid metrics before the slow steps: the partition and the network.
     choose_measures(config.evaluation, choose_protocol(config.evaluation.protocol, dataset), metrics)
     parts = split_dataset(config, dataset)
+    with caching(config.data.cache):
+        public = None if config.public is None else build_public(config.public, dataset, transform)
     return assemble(
         config,
         Ingredients(
@@ -115,7 +128,7 @@ def build(config: Config, metrics: MetricChoice = ()) -> Built:
             transform=transform,
             device=device,
             precision=precision,
-            public=None if config.public is None else build_public(config.public, dataset, transform),
+            public=public,
             metrics=metrics,
             unwrap=unwrap_model,
         ),
@@ -140,6 +153,7 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
     algorithm.check_training(local.at(0), local.epochs)
     if config.public is not None:
         algorithm.data.check_public(algorithm)
+    check_privacy(config, algorithm)
 
 
 def assemble(config: Config, given: Ingredients) -> Built:
@@ -162,12 +176,14 @@ def assemble(config: Config, given: Ingredients) -> Built:
         local=local_training(config.local, config.rounds),
         classes=len(dataset.classes),
         seed=config.seed,
+        shape=dataset.shape,
         test=Examples(known.inputs, known.targets, given.transform).kept() if len(known) else None,
         public=given.public,
         validation=validation,
         keep_scores=needs_scores(measures.single),
     )
     job = pool_clients(job, clients) if is_centralized(config) else add_class_owners(job, clients)
+    job = replace(job, algorithm=add_privacy(config, job))
     if job.local.lr_of:
         _check_rates(job)
     if algorithm.personalize is not None:
@@ -253,7 +269,8 @@ def build_public(section: sections.PublicSection, dataset: Dataset, transform: T
 def _first_images(dataset: Dataset) -> dict[str, bytes]:
     """Return a digest of the first training example of every class."""
     classes, rows = np.unique(dataset.train.targets.numpy(), return_index=True)
-    images = dataset.train.inputs[torch.from_numpy(rows)].contiguous().numpy()
+    chunks = torch.split(torch.from_numpy(rows), EVALUATION_BATCH)  # streamed images are read a few at a time
+    images = (image for chunk in chunks for image in dataset.train.inputs[chunk].contiguous().numpy())
     return {
         dataset.classes[number]: hashlib.blake2b(image.tobytes()).digest()
         for number, image in zip(classes, images, strict=True)
@@ -303,7 +320,8 @@ def _check_last_rate(algorithm: Algorithm, local: LocalTraining, rounds: int) ->
 
 def build_dataset(config: Config) -> Dataset:
     """Load the data set, with a share of the training examples of each class (at least one) if one is set."""
-    dataset = load(config.data.name, **config.data.settings)
+    with caching(config.data.cache):
+        dataset = load(config.data.name, **config.data.settings)
     if config.data.fraction == 1:
         return dataset
     targets = dataset.train.targets
@@ -317,10 +335,10 @@ def build_dataset(config: Config) -> Dataset:
     return replace(dataset, train=Split(dataset.train.inputs[rows], targets[rows]), groups=groups)
 
 
-def alignment_note(dataset: Dataset) -> str | None:
-    """Return the warning about face images that are not aligned crops, if there are any."""
-    notes = [note for name, note in dataset.notes.items() if name.startswith(UNALIGNED)]
-    return "\n".join(f"warning: {note}" for note in notes) or None
+def data_notes(dataset: Dataset) -> str | None:
+    """Return the warnings about face images that are not aligned crops, and the note on streamed images."""
+    notes = [f"warning: {note}" for name, note in dataset.notes.items() if name.startswith(UNALIGNED)]
+    return "\n".join([*notes, *(dataset.notes[name] for name in (STREAMED,) if name in dataset.notes)]) or None
 
 
 def split_dataset(config: Config, dataset: Dataset) -> list[Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,16 @@ from rich.console import Console
 from torch import Tensor
 
 from fedra.analysis.embeddings import Embeddings
-from fedra.config.imports import allow_trusted_imports
 from fedra.console import steps
-from fedra.core.batches import Examples
 from fedra.core.evaluate import embed
-from fedra.core.job import Job
-from fedra.core.model import Weights
 from fedra.data.npz_files import names_in, read_arrays
-from fedra.errors import ConfigError, DataError, RunError, nearest
-from fedra.experiment.build import build
-from fedra.models import load_weights
+from fedra.errors import ConfigError, DataError
+from fedra.experiment.trained_run import check_split, open_trained_run, split_examples
 from fedra.reports.comparison import titles
 from fedra.storage.claims import claim
 from fedra.storage.run_folder import RunFolder
 from fedra.writing import write_atomically
 
-SPLITS = ("test", "train")
 FORMATS = (".safetensors", ".npz")
 
 
@@ -61,50 +54,20 @@ def embed_run(
     Example:
         >>> embed_run("runs/a", split="train").features.shape  # doctest: +SKIP
     """
-    if split not in SPLITS:
-        raise ConfigError(f"split must be 'test' or 'train', got '{split}': {nearest(split, SPLITS)}")
-    folder = RunFolder(run)
-    config = folder.config()
-    trained = folder.path / "model.safetensors"
-    if not trained.exists():
-        raise RunError(
-            f"the run in '{folder.path}' must be finished, got no {trained.name}: continue it with --resume "
-            f"{folder.path}"
-        )
-    # The initial weights are not needed, and their file may no longer exist.
-    section = config.model.model_copy(update={"weights": None})
-    with allow_trusted_imports(config, trust, f"the run in '{folder.path}'"):
-        built = build(config.model_copy(update={"model": section, "device": device or config.device}))
-    model = built.job.model
-    load_weights(model.module, trained)
-    weights = Weights(*(model.arrange(values) for values in model.weights()))
-    total, sources = _sources(built.job, split)
+    check_split(split)
+    opened = open_trained_run(run, device=device, trust=trust)
+    folder, built, model = opened.folder, opened.built, opened.built.job.model
+    total, sources = split_examples(built.job, split)
     features, labels, clients = [], [], []
     with steps(console, f"embedding {folder.path}", total) as done:
         for client, examples in sources:
-            features.append(embed(model, weights, examples, done))
+            features.append(embed(model, opened.weights, examples, done))
             labels.append(examples.targets.cpu())
             clients.append(torch.full((len(examples),), client))
     owners = torch.cat(clients) if split == "train" else None
     found = Embeddings(torch.cat(features), torch.cat(labels), owners, tuple(built.dataset.classes))
     found.check(f"the run in '{folder.path}'")
     return found.normalized() if normalize else found
-
-
-def _sources(job: Job, split: str) -> tuple[int, Iterator[tuple[int, Examples]]]:
-    """Return the number of examples and an iterator over clients, which loads one client at a time."""
-    if split == "train":
-        everyone = range(len(job.clients))
-        return sum(map(job.clients.size, everyone)), ((client, _labeled(job, client)) for client in everyone)
-    if job.test is None or not len(job.test):
-        raise DataError("the run's data set must have test examples, got none: embed the split 'train'")
-    return len(job.test), iter([(0, job.test)])
-
-
-def _labeled(job: Job, client: int) -> Examples:
-    """Return a client's examples with global labels; clients that own classes number them locally."""
-    own = job.clients[client]
-    return own if job.owners is None else replace(own, targets=job.owners.holdings[client][own.targets])
 
 
 def check_name(path: Path) -> None:

@@ -115,7 +115,7 @@ def trained_for(folder: Path) -> str | None:
     """Return the protocol that a run was tested with during training; None if its folder does not say."""
     run = RunFolder(folder)
     try:
-        return str(run.summary().get("protocol"))
+        return str(run.summary(interim=True).get("protocol"))
     except RunError:
         return None if run.config().evaluation.protocol == "auto" else run.config().evaluation.protocol
 
@@ -194,7 +194,9 @@ def classification(
         raise DataError(
             f"the data set '{dataset.name}' must have test images of the training classes, got none: use verification"
         )
-    data = LabeledSet(dataset.name, Examples(known.inputs, known.targets, trained.transform))
+    trained_on = torch.bincount(dataset.train.targets, minlength=len(dataset.classes))
+    examples = Examples(known.inputs, known.targets, trained.transform)
+    data = LabeledSet(dataset.name, examples, train_counts=trained_on)
     chosen = metrics or default_metrics(len(dataset.classes))
     return evaluate_classifier(trained.module, data, dataset.classes, chosen, build_device(device), console)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Protocol
 
 from rich.console import Console
 
 from fedra.analysis.diagnostics import add_proximal_diagnostics, observers
+from fedra.analysis.softmax_agreement import softmax_agreement
 from fedra.callbacks.best_model import BestModel
 from fedra.callbacks.callback import Callback, CallbackFailed, Callbacks, RunContext
 from fedra.callbacks.curves import Curves
@@ -18,16 +19,17 @@ from fedra.callbacks.tensorboard import TensorBoard
 from fedra.config.mode import is_centralized, title
 from fedra.config.schema import Config
 from fedra.console import steps, tell
-from fedra.core.job import Job
+from fedra.core.job import Job, ServerJob
 from fedra.core.round_zero import examples_in_round_zero
 from fedra.errors import FedraError, RunError, RunFailed
-from fedra.experiment.build import Built, build_runner
+from fedra.experiment.build import Built, ServerBuilt, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.final_test import run_final_tests
 from fedra.experiment.evaluators.round_summary import one_class_hint
 from fedra.experiment.interrupt import Interruption
-from fedra.experiment.plan import Plan
+from fedra.experiment.plan import Observer, Plan
 from fedra.experiment.pooling import ticks, watch_steps
+from fedra.experiment.private_run import PrivateRun, open_private_run
 from fedra.experiment.result import RunResult
 from fedra.experiment.rounds import rounds
 from fedra.experiment.summary import summarize
@@ -63,9 +65,80 @@ def add_diagnostics(config: Config, job: Job) -> Job:
     return add_proximal_diagnostics(job) if config.diagnostics.proximal else job
 
 
+class Engine(Protocol):
+    """Who trains the clients and tests them at the end: this machine, or the sites of a federation."""
+
+    @property
+    def job(self) -> ServerJob:
+        """The job of the rounds."""
+        ...
+
+    @property
+    def built(self) -> ServerBuilt:
+        """What the job was built with, after all clients joined."""
+        ...
+
+    def open_runner(self, console: Console | None) -> AbstractContextManager[Runner]:
+        """Open the runner of the rounds."""
+        ...
+
+    def observers(self, past: list[dict[str, Any]]) -> tuple[Observer, ...]:
+        """Return the observers of the rounds, given the metrics of past rounds."""
+        ...
+
+    def grow(self, state: State) -> bool:
+        """Take in clients that joined, between two rounds; returns whether the job changed."""
+        ...
+
+    def final_tests(
+        self, state: State, folder: RunFolder | None, console: Console | None, best: BestModel | None
+    ) -> dict[str, Any]:
+        """Run the tests after the last round, and return their part of the summary."""
+        ...
+
+
+class LocalEngine:
+    """Trains and tests on this machine, which has the data of all clients: the simulator."""
+
+    def __init__(self, config: Config, built: Built) -> None:
+        self._config, self.built = config, built
+        self.job = add_diagnostics(config, built.job)
+
+    @contextmanager
+    def open_runner(self, console: Console | None) -> Iterator[Runner]:
+        if self._config.runner.name == "ray":
+            tell(console, "ray: starting the workers, which takes a few seconds")
+        runner = build_runner(self._config, self.job)
+        try:
+            yield runner
+        finally:
+            runner.close()
+
+    def observers(self, past: list[dict[str, Any]]) -> tuple[Observer, ...]:
+        wanted = self._config.diagnostics
+        found = observers(
+            wanted.classes,
+            wanted.preservation,
+            wanted.divergence,
+            self.job,
+            past,
+            class_vectors=wanted.class_vectors,
+        )
+        return (*found, softmax_agreement(self.job)) if wanted.softmax_agreement else found
+
+    def grow(self, state: State) -> bool:
+        return False
+
+    def final_tests(
+        self, state: State, folder: RunFolder | None, console: Console | None, best: BestModel | None
+    ) -> dict[str, Any]:
+        return run_final_tests(self._config, self.built, self.job, state, folder, console, best)
+
+
 def execute(
     config: Config,
-    built: Built,
+    built: ServerBuilt,
+    engine: Engine,
     folder: RunFolder | None,
     state: State,
     standing: Sequence[Callback],
@@ -73,7 +146,7 @@ def execute(
     console: Console | None,
 ) -> RunResult:
     """Train from `state` to the end, run the final tests, and write the summary last."""
-    job = add_diagnostics(config, built.job)
+    job = engine.job
     run = RunContext(
         title=title(config),
         config=config.model_dump(),
@@ -87,27 +160,32 @@ def execute(
     best = None if job.validation is None else BestModel(built.measures.best, built.about(config))
     notify = Callbacks([*standing, *([best] if best else [])], callbacks, run)
     summary: dict[str, Any] = {"status": "interrupted"}
+    private = open_private_run(config, job, folder, started=state.round > 0)
     with Interruption() as signals:
         try:
-            _train(config, built, job, notify, signals)
+            _train(config, built, engine, notify, signals, private)
+            built = engine.built
             if folder:
                 _save(config, built, folder, state, signals)
             notify.call("on_training_end")
             tell(console, one_class_hint(run.metrics, built.dataset.classes))
-            tested = run_final_tests(config, built, job, state, folder, console, best)
-            summary = summarize(config, built, run.metrics) | tested
+            tested = engine.final_tests(state, folder, console, best)
+            summary = summarize(config, built, run.metrics, state.round) | tested
             if run.stop_reason is not None:
                 summary["stopped_early"] = run.stop_reason
+            summary |= _conclude(private, state, console)
             notify.call("on_run_end", summary)
         except BaseException as error:
             if isinstance(error, RunFailed):
-                summary = summarize(config, built, run.metrics, failure=error)
+                summary = summarize(config, built, run.metrics, state.round, failure=error)
             if summary["status"] != "finished":  # otherwise on_run_end itself failed
                 with suppress(FedraError):
                     notify.call("on_run_end", summary)
             if isinstance(error, RunFailed) and folder:
                 folder.write_summary(summary)
             if isinstance(error, KeyboardInterrupt):
+                so_far = summarize(config, built, run.metrics, state.round, status="interrupted")
+                _save_interim(config, built, folder, state, so_far)
                 raise Interrupted(_save_progress(folder, state, "interrupted after")) from None
             if isinstance(error, CallbackFailed):
                 raise CallbackFailed(f"{error}; {_save_progress(folder, state, 'the run is saved up to')}") from error
@@ -118,13 +196,37 @@ def execute(
             state.memory.close()
     if folder:
         folder.write_summary(summary)
+    if private is not None:
+        private.forget()  # last: a run that is killed before has to resume with the same noise
     return RunResult(built.module_with(state.server.weights), run.metrics, summary, run.folder)
 
 
-def _train(config: Config, built: Built, job: Job, notify: Callbacks, signals: Interruption) -> None:
+def _conclude(private: PrivateRun | None, state: State, console: Console | None) -> dict[str, Any]:
+    """Print what a finished run spent, and return the privacy statement of its summary."""
+    statement = None if private is None else private.statement(state.round)
+    if private is None or statement is None:
+        return {}
+    tell(console, statement.sentence())
+    found = statement.as_dict() | {"secret": "removed" if private.secret_path else "never written"}
+    stopped = {"stopped": "budget"} if state.round < private.config.rounds and private.budget_spent(state) else {}
+    return {"privacy": found, **stopped}
+
+
+def _train(
+    config: Config,
+    built: ServerBuilt,
+    engine: Engine,
+    notify: Callbacks,
+    signals: Interruption,
+    private: PrivateRun | None,
+) -> None:
     """Run the remaining rounds, unless a callback stops them."""
-    run, plan = notify.run, _plan(config, built, job, notify.run.metrics)
-    with _runner(config, job, run.console) as runner:
+    run, job = notify.run, engine.job
+    plan = _plan(config, built, engine.observers(run.metrics))
+    if private is not None:
+        plan = private.change(plan)
+        tell(run.console, private.announcement(plan.rounds))
+    with engine.open_runner(run.console) as runner:
         run.ticks = ticks(runner, plan.cohort.size(len(job.clients)))
         tick = watch_steps(runner, lambda: notify.call("on_progress"))
 
@@ -138,56 +240,52 @@ def _train(config: Config, built: Built, job: Job, notify: Callbacks, signals: I
         notify.call("on_run_start")
         if run.stop_reason is not None:
             return
-        for report in rounds(job, runner, plan, run.state, round_start, client_end, signals.held):
-            notify.round_end(report)
-            if run.stop_reason is not None:
-                return
+        while run.state.round < plan.rounds:
+            for report in rounds(engine.job, runner, plan, run.state, round_start, client_end, signals.held):
+                notify.round_end(report)
+                if run.stop_reason is not None:
+                    return
+                if engine.grow(run.state):
+                    break  # the next rounds have another job
 
 
-def _plan(config: Config, built: Built, job: Job, past: list[dict[str, Any]]) -> Plan:
-    wanted = config.diagnostics
+def _plan(config: Config, built: ServerBuilt, observers: tuple[Observer, ...]) -> Plan:
     return Plan(
         rounds=config.rounds,
         cohort=CohortRule(config.cohort.fraction, config.cohort.sampling),
         faults=FaultRule(**config.faults.model_dump()),
         evaluate_every=config.evaluation.every,
-        observers=observers(
-            wanted.classes,
-            wanted.preservation,
-            wanted.divergence,
-            job,
-            past,
-            class_vectors=wanted.class_vectors,
-        ),
+        observers=observers,
         traffic=not is_centralized(config),
         evaluator=built.evaluator,
     )
 
 
-@contextmanager
-def _runner(config: Config, job: Job, console: Console | None) -> Iterator[Runner]:
-    if config.runner.name == "ray":
-        tell(console, "ray: starting the workers, which takes a few seconds")
-    runner = build_runner(config, job)
-    try:
-        yield runner
-    finally:
-        runner.close()
-
-
-def _save(config: Config, built: Built, folder: RunFolder, state: State, signals: Interruption) -> None:
+def _save(config: Config, built: ServerBuilt, folder: RunFolder, state: State, signals: Interruption) -> None:
     """Save the state and the model before the final tests, which may fail."""
     with signals.held():
-        folder.checkpoint.save(state)
+        folder.save(state)
     folder.checkpoint.wait()
     folder.claim("model.safetensors")
-    save_model(folder.path / "model.safetensors", state.server.weights, built.about(config))
+    private = built.job.algorithm.owns_classes
+    save_model(folder.path / "model.safetensors", state.server.weights, built.about(config), private)
+
+
+def _save_interim(
+    config: Config, built: ServerBuilt, folder: RunFolder | None, state: State, summary: dict[str, Any]
+) -> None:
+    """Save the model and the summary so far, so an interrupted run can be evaluated and exported."""
+    if folder is not None and state.round:
+        folder.claim("model.safetensors")
+        about = {**built.about(config), "round": state.round}
+        save_model(folder.path / "model.safetensors", state.server.weights, about)
+        folder.write_interim(summary)
 
 
 def _save_progress(folder: RunFolder | None, state: State, prefix: str) -> str:
     """Save the last finished round, and return a message that says how to continue."""
     if folder is None:
         return f"{prefix} round {state.round}"
-    folder.checkpoint.save(state)
+    folder.save(state)
     folder.checkpoint.wait()
-    return f"{prefix} round {state.round}; continue with: fedra run --resume {folder.path}"
+    return f"{prefix} round {state.round}; continue with: {folder.how_to_resume()}"

@@ -22,13 +22,19 @@ from fedra.core.local_training import LocalTraining
 from fedra.core.precision import PrecisionName
 from fedra.core.rates import SCHEDULES
 from fedra.core.round import init_server
+from fedra.data import data_root
+from fedra.data.cache import CACHE
+from fedra.data.loading import ALTERED
 from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice, split_metrics
-from fedra.experiment.build import Built, alignment_note, build, resolve_runner
-from fedra.experiment.execution import add_diagnostics, builtin_callbacks, create_state, execute
+from fedra.experiment.build import Built, build, data_notes, resolve_runner
+from fedra.experiment.cohort import CohortRule
+from fedra.experiment.data_digests import check_data, digest_data
+from fedra.experiment.execution import LocalEngine, add_diagnostics, builtin_callbacks, create_state, execute
 from fedra.experiment.result import RunResult
 from fedra.experiment.user_data import Client
 from fedra.experiment.user_objects import UserObjects, describe_parts
+from fedra.runners.worker_death import end_reimported_script
 from fedra.storage.run_folder import RunFolder
 from fedra.trust import allow_imports
 
@@ -79,7 +85,7 @@ class Experiment:
             on NumPy arrays, `fedra.evaluation.Metric`s, or a mapping from names to functions.
         faults: Table with the fields of the section [faults], such as {"dropout": 0.2}.
         diagnostics: Names of additional measurements per round: "classes", "preservation", "divergence", "proximal",
-            "class_vectors".
+            "class_vectors", "softmax_agreement".
         public: Public examples in the same form as a client, for algorithms that train on them.
         checkpoint: Minimum number of seconds between two checkpoints of a run with a folder.
 
@@ -130,10 +136,7 @@ class Experiment:
             raise ConfigError(
                 f"algorithm must be an Algorithm, such as fedra.algorithms.fedavg(), got {type(algorithm).__name__}"
             )
-        if not clients:
-            raise ConfigError(
-                "clients must contain at least one client, got none: give a list of (inputs, targets) pairs"
-            )
+        _check_objects(model, clients)
         names, own = split_metrics(metrics)
         named = {"metrics": names} if names else {}
         section: dict[str, Any] = {"epochs": epochs, "batch": batch, "lr": lr, "lr_decay": lr_decay}
@@ -204,6 +207,7 @@ class Experiment:
         *,
         force: bool = False,
         resume: bool = False,
+        accept_data: bool = False,
         console: Console | None = None,
     ) -> RunResult:
         """Train the model.
@@ -213,6 +217,7 @@ class Experiment:
             callbacks: Callbacks that run after the built-in ones; see `fedra.callbacks`.
             force: Whether to replace an existing run in the folder.
             resume: Whether to continue an interrupted run in the folder, or start one if there is none.
+            accept_data: Whether to resume although the data changed since the run was started.
             console: Where progress is shown; standard error if it is a terminal, by default.
 
         Returns:
@@ -221,25 +226,34 @@ class Experiment:
         Example:
             >>> result = experiment.run(out="runs/a")
         """
+        end_reimported_script()
         console = choose_console(console)
         folder = None if out is None else RunFolder(out)
         if resume:
             if folder is None:
                 raise ConfigError("out must be set to resume a run, got None")
             if folder.has_run:
-                return self._resume(folder, callbacks, console)
+                return self._resume(folder, callbacks, console, accept_data)
         if folder and not force:
             folder.check_available()
         built = self._build(self.config)
         config = choose_runner(self.config, built, console)
         standing = builtin_callbacks(config, folder)
         with folder.create(config, force) if folder else nullcontext():
+            if folder:
+                folder.write_data_digests(digest_data(built.job))
             tell(console, notice(self._given))
-            tell(console, alignment_note(built.dataset))
+            tell(console, data_notes(built.dataset))
+            tell(console, built.dataset.notes.get(ALTERED))
+            tell(console, cache_note(config))
+            cohort = CohortRule(config.cohort.fraction).size(len(built.job.clients))
+            tell(console, built.job.algorithm.combine.caution(cohort))
             state = create_state(config, built.job, folder, console)
-            return execute(config, built, folder, state, standing, callbacks, console)
+            return execute(config, built, LocalEngine(config, built), folder, state, standing, callbacks, console)
 
-    def _resume(self, folder: RunFolder, callbacks: Sequence[Callback], console: Console | None) -> RunResult:
+    def _resume(
+        self, folder: RunFolder, callbacks: Sequence[Callback], console: Console | None, accept_data: bool
+    ) -> RunResult:
         with folder.open_to_resume() as config:
             if comparable(config) != comparable(self.config):
                 raise ConfigError(
@@ -247,14 +261,15 @@ class Experiment:
                     "of its config.toml"
                 )
             built = self._build(config)
+            check_data(folder, built.job, accept_data)
             standing = builtin_callbacks(config, folder)
             if folder.checkpoint.exists():
                 server = init_server(built.job.algorithm, built.job.initial())
                 state = folder.checkpoint.load(server, **config.memory.model_dump())
             else:
                 state = create_state(config, built.job, folder, console)
-            folder.truncate(state.round)
-            return execute(config, built, folder, state, standing, callbacks, console)
+            tell(console, describe_missing(folder.truncate(state.round)))
+            return execute(config, built, LocalEngine(config, built), folder, state, standing, callbacks, console)
 
 
 def choose_runner(config: Config, built: Built, console: Console | None) -> Config:
@@ -266,10 +281,38 @@ def choose_runner(config: Config, built: Built, console: Console | None) -> Conf
     return chosen
 
 
+def cache_note(config: Config) -> str | None:
+    """Say where decoded images of the user's own folders are kept, if they are."""
+    if not config.data.cache:
+        return None
+    return f"decoded images are kept in '{data_root() / CACHE}', readable by you alone; remove them: fedra cache clear"
+
+
+def describe_missing(rounds: Sequence[int]) -> str | None:
+    """Return a warning if the record lacks lines of these rounds."""
+    if not rounds:
+        return None
+    shown = ", ".join(map(str, rounds[:5])) + (", ..." if len(rounds) > 5 else "")
+    return (
+        f"metrics.jsonl lacks {len(rounds)} of the rounds before the checkpoint ({shown}): the model is not affected, "
+        "but curves have gaps, and best values and sums in summary.json leave these rounds out"
+    )
+
+
 def comparable(config: Config) -> str:
     """Return the settings that a result depends on, without those of the machine and of checkpoints."""
     settings = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
     return configuration.write(configuration.read(settings))
+
+
+def _check_objects(model: Any, clients: Any) -> None:
+    """Raise unless the model can be trained and the clients are a list."""
+    if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
+        got = "one without" if isinstance(model, nn.Module) else type(model).__name__
+        raise ConfigError(f"model must be a torch.nn.Module with parameters, got {got}")
+    if not isinstance(clients, Sequence) or isinstance(clients, str) or not clients:
+        got = "none" if isinstance(clients, Sequence) and not clients else type(clients).__name__
+        raise ConfigError(f"clients must be a list of at least one client, got {got}: give [(inputs, targets), ...]")
 
 
 def _section_of(local: LocalTraining, given: Table) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from torch.nn import functional as F
 import fedra
 from fedra.config.imports import allow_trusted_imports
 from fedra.config.names import build_algorithm
-from fedra.console import steps
+from fedra.console import steps, tell
 from fedra.core.model import Model
 from fedra.core.random import generator
+from fedra.core.sharing import Sharing
 from fedra.errors import ConfigError, FedraError
 from fedra.reports.model_card import model_card
 from fedra.storage.run_folder import RunFolder
@@ -92,12 +93,12 @@ def export(
     trust: bool = False,
     console: Console | None = None,
 ) -> ExportResult:
-    """Export the embedding network of a finished run to one ONNX file with its preprocessing, and write a model card.
+    """Export the embedding network of a run to one ONNX file with its preprocessing, and write a model card.
 
     Nothing is written if onnxruntime and PyTorch differ by more than 1e-4.
 
     Args:
-        folder: The folder of a finished run.
+        folder: The folder of a run; one that was interrupted has the model of its last round.
         file: The file to write, which must end in .onnx; the model card is written next to it.
         head: Whether to add a second output, the logits of the training classes.
         normalize: Whether to scale embeddings to unit length.
@@ -115,19 +116,25 @@ def export(
     path = _check_name(Path(file), force)
     _require_onnx()
     run = RunFolder(folder)
-    config, summary = run.config(), run.summary()
+    config, summary = run.config(), run.summary(interim=True)
     with allow_trusted_imports(config, trust, f"the run in '{folder}'", ("model", "algorithm") if head else ("model",)):
         trained = load_trained_model(folder, trust=trust)
-        private = build_algorithm(config.algorithm).sharing.private if head else ()
+        sharing = build_algorithm(config.algorithm).sharing if head else Sharing()
     model = Model(trained.module)
     if not model.per_example:
         raise ConfigError(
             "the model must normalize each example independently to be exported, got batch statistics: train it with "
             "norm = 'running' or 'group'"
         )
-    if any(prefix.startswith("head") for prefix in private):
+    if any(prefix.startswith("head") for prefix in sharing.private):
         raise ConfigError(
             "--head needs a shared head, and the clients of this run keep their heads private: leave --head out"
+        )
+    if sharing.is_owned("head.weight"):
+        tell(
+            console,
+            f"warning: the head holds a class vector of each of {len(trained.classes)} people, from which a face can "
+            "be drawn; the file also names them",
         )
     module = ExportModule(trained, normalize, head).eval()
     with steps(console, f"exporting {folder}", 1 + len(BATCH_SIZES)) as done:
@@ -155,7 +162,9 @@ def _check_name(path: Path, force: bool) -> Path:
         raise ConfigError(f"the name of an exported model must end in .onnx, got '{path}'")
     for target in (path, path.with_suffix(".md")):
         if target.exists() and not force:
-            raise ConfigError(f"'{target}' already exists: choose another name, or overwrite it with --force")
+            raise ConfigError(
+                f"'{target}' already exists: choose another name, or overwrite it with --force (force=True)"
+            )
     return path
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedra.core.evaluate import Counts
-from fedra.core.view import Server, Upload
-from fedra.experiment.cohort import CohortRule, FaultRule
+from fedra.core.job import ServerJob
+from fedra.core.round import Fold
+from fedra.core.uploads import Uploads
+from fedra.core.view import Population, Server, Upload
+from fedra.experiment.cohort import CohortRule, Expected, FaultRule
 from fedra.experiment.evaluators.evaluator import Evaluator, classification
 
 
@@ -31,6 +35,63 @@ class Observer(Protocol):
         ...
 
 
+class RoundFold(Protocol):
+    """Folds the uploads of a round into the next server."""
+
+    @property
+    def uploads(self) -> int:
+        """The number of uploads so far."""
+        ...
+
+    def add_stack(self, uploads: Uploads) -> None:
+        """Fold in a stack of uploads."""
+        ...
+
+    def finish(
+        self, server: Server, population: Population, observe: Callable[[Server, Server], None] | None = None
+    ) -> Server:
+        """Return the server after the round."""
+        ...
+
+
+class Folding(Protocol):
+    """How the uploads of a round are combined, and what of the round may be recorded."""
+
+    @property
+    def least(self) -> int:
+        """Fewest uploads of a round."""
+        ...
+
+    def fold(self, job: ServerJob, server: Server, round: int, attempt: int, expected: Expected) -> RoundFold:
+        """Open the fold of a round."""
+        ...
+
+    def record(self, server: Server, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Return the metrics of a round as they are recorded."""
+        ...
+
+    def may_record_clients(self) -> bool:
+        """Return whether records of single clients may be kept."""
+        ...
+
+
+class PlainFolding:
+    """Folds uploads as they are, and records everything."""
+
+    @property
+    def least(self) -> int:
+        return 1
+
+    def fold(self, job: ServerJob, server: Server, round: int, attempt: int, expected: Expected) -> RoundFold:
+        return Fold(job.algorithm)
+
+    def record(self, server: Server, metrics: dict[str, Any]) -> dict[str, Any]:
+        return metrics
+
+    def may_record_clients(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Plan:
     """The settings of a run's rounds."""
@@ -42,3 +103,4 @@ class Plan:
     observers: tuple[Observer, ...] = ()
     traffic: bool = True  # whether traffic is counted, which centralized training does not have
     evaluator: Evaluator = classification
+    folding: Folding = field(default_factory=PlainFolding)

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 from fedra.callbacks.callback import RoundReport
-from fedra.core.job import Job
-from fedra.core.round import Fold, broadcast
+from fedra.core.job import ServerJob
+from fedra.core.round import broadcast
 from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Server
 from fedra.errors import RunFailed
-from fedra.experiment.cohort import Expected, FaultRule, rejection_reasons
+from fedra.experiment.cohort import Expected, FaultRule, is_figure, possible_sizes, rejection_reasons
 from fedra.experiment.evaluators.evaluator import EvaluationOutcome, RoundTest
 from fedra.experiment.plan import Plan
-from fedra.runners.base import Runner
+from fedra.runners.base import Absent, Result, Runner
 from fedra.storage.client_state import ClientStates, PackedTree
 from fedra.storage.state import State
 
@@ -59,7 +59,7 @@ class Tested:
     trained: TrainedRound
     test: RoundTest
 
-    def report(self, job: Job, plan: Plan) -> RoundReport:
+    def report(self, job: ServerJob, plan: Plan) -> RoundReport:
         """Wait for the test and return the report of the round."""
         waited = time.perf_counter()
         outcome = self.test.outcome()
@@ -68,7 +68,8 @@ class Tested:
         for observer in plan.observers:
             metrics |= observer.round(self.trained.server, outcome.counts)
         metrics["seconds"] = round(self.trained.seconds + time.perf_counter() - waited, 4)
-        return RoundReport(metrics, self.trained.lines, self.trained.examples)
+        lines = self.trained.lines if plan.folding.may_record_clients() else []
+        return RoundReport(plan.folding.record(self.trained.server, metrics), lines, self.trained.examples)
 
 
 def ignore(_: object) -> None:
@@ -76,7 +77,7 @@ def ignore(_: object) -> None:
 
 
 def rounds(
-    job: Job,
+    job: ServerJob,
     runner: Runner,
     plan: Plan,
     state: State,
@@ -130,13 +131,18 @@ def _start(state: State, before: Tested | None) -> Start:
     return Start(before.start.round + 1, before.trained.server, state.memory, before.trained.memory)
 
 
-def _start_test(job: Job, runner: Runner, plan: Plan, round: int, server: Server) -> RoundTest:
+def _start_test(job: ServerJob, runner: Runner, plan: Plan, round: int, server: Server) -> RoundTest:
     due = (round + 1) % plan.evaluate_every == 0 or round + 1 == plan.rounds
     return plan.evaluator(job, runner, server.weights) if due else EvaluationOutcome()
 
 
 def _train(
-    job: Job, runner: Runner, plan: Plan, start: Start, expected: Expected, on_client: Callable[[dict[str, Any]], None]
+    job: ServerJob,
+    runner: Runner,
+    plan: Plan,
+    start: Start,
+    expected: Expected,
+    on_client: Callable[[dict[str, Any]], None],
 ) -> TrainedRound:
     """Train one round, repeated with another cohort if too few clients respond; failed attempts are discarded."""
     started = time.perf_counter()
@@ -146,20 +152,29 @@ def _train(
         absent = plan.faults.absent(cohort, job, start.round, attempt)
         present = [client for client in cohort if client not in absent]
         lines = [_line(job, start.round, client, attempt, dropped=reason) for client, reason in absent.items()]
-        fold, examples = Fold(job.algorithm), 0
+        fold, examples = plan.folding.fold(job, start.server, start.round, attempt, expected), 0
         memory: dict[int, PackedTree] = {}
         received = broadcast(job.algorithm, start.server)
         for observer in plan.observers:
             observer.begin()
         common = job.common(start.server.weights)
         start.memories.expect([*present, *_next_cohort(job, plan, start)])
-        results = runner.train(start.round, common, received, present, partial(_recall, job, start))
-        for some in results:
-            reasons = rejection_reasons(some.uploads, expected.holding(job.classes_of(some.clients[0])))
+        # A private cohort may be empty: noise alone then moves the model.
+        recall = partial(_recall, job, start)
+        for some in runner.train(start.round, common, received, present, recall) if present else ():
+            if isinstance(some, Absent):
+                lines += (_line(job, start.round, client, attempt, dropped=some.reason) for client in some.clients)
+                for line in lines[-len(some.clients) :]:
+                    on_client(line)
+                continue
+            form = expected.holding(job.classes_of(some.clients[0]))
+            reasons = rejection_reasons(some.uploads, form, possible_sizes(job, some.clients))
             accepted = [index for index, reason in enumerate(reasons) if reason is None]
-            columns = _upload_metrics(some.uploads)
+            columns = _upload_metrics(job, some.uploads)
             for index, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
                 lines.append(_line(job, start.round, client, attempt, reason, columns[index]))
+                if isinstance(some, Result) and some.restarted:
+                    lines[-1]["restarted"] = some.restarted
                 for observer in plan.observers if reason is None else ():
                     lines[-1] |= observer.upload(client, some.uploads[index], start.server)
                 on_client(lines[-1])
@@ -170,7 +185,7 @@ def _train(
             memory |= {client: start.memories.pack(one) for client, one in states.items()}
             examples += sum(some.uploads.examples[index] for index in accepted) * job.local.epochs
         mark_restarts(lines, start.memories.losses())
-        if plan.faults.enough(fold.uploads, len(cohort)):
+        if plan.faults.enough(fold.uploads, len(cohort), plan.folding.least):
             server = fold.finish(start.server, job.population, *_server_observers(plan))
             _check_finite(server, start.round)
             for line in failed:
@@ -193,7 +208,7 @@ def _server_observers(plan: Plan) -> tuple[Callable[[Server, Server], None], ...
     return (observe,) if plan.observers else ()
 
 
-def _next_cohort(job: Job, plan: Plan, start: Start) -> list[int]:
+def _next_cohort(job: ServerJob, plan: Plan, start: Start) -> list[int]:
     """Return the next cohort if clients have states, which are read while this cohort trains."""
     if not start.memories or start.round + 1 >= plan.rounds:
         return []
@@ -207,12 +222,12 @@ def mark_restarts(lines: list[dict[str, Any]], losses: Mapping[int, str]) -> Non
             line["restarted"] = losses[line["client"]]
 
 
-def _recall(job: Job, start: Start, client: int) -> Tree:
+def _recall(job: ServerJob, start: Start, client: int) -> Tree:
     return job.client_state(client, start.server.weights, start.memory(client))
 
 
 def _line(
-    job: Job, round: int, client: int, attempt: int, dropped: str | None, metrics: dict[str, Any] | None = None
+    job: ServerJob, round: int, client: int, attempt: int, dropped: str | None, metrics: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     line = {"round": round + 1, "client": client, "examples": job.clients.size(client), **(metrics or {})}
     if attempt:
@@ -222,13 +237,14 @@ def _line(
     return line
 
 
-def _upload_metrics(uploads: Uploads) -> list[dict[str, Any]]:
-    """Return the metrics of each upload for the record of its client."""
-    columns = {"steps": uploads.steps, **uploads.metrics, "bytes_up": [uploads.bytes_each] * len(uploads)}
+def _upload_metrics(job: ServerJob, uploads: Uploads) -> list[dict[str, Any]]:
+    """Return the metrics of each upload for the record of its client; a rejected one may have other names."""
+    metrics = {name: values for name, values in uploads.metrics.items() if is_figure(name)}
+    columns = {"steps": uploads.steps, **metrics, "bytes_up": [job.bytes_up(uploads)] * len(uploads)}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _metrics(job: Job, start: Start, outcome: EvaluationOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
+def _metrics(job: ServerJob, start: Start, outcome: EvaluationOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     accepted = [line for line in lines if "dropped" not in line]
     examples = sum(line["examples"] for line in accepted)
     received = broadcast(job.algorithm, start.server)
@@ -236,7 +252,7 @@ def _metrics(job: Job, start: Start, outcome: EvaluationOutcome, lines: list[dic
     return {
         "round": start.round + 1,
         **outcome.metrics,
-        "train_loss": sum(line["train_loss"] * line["examples"] for line in accepted) / examples,
+        "train_loss": sum(line["train_loss"] * line["examples"] for line in accepted) / examples if examples else None,
         "clients": len(accepted),
         "dropped": len(lines) - len(accepted),
         **({"restarted": restarted} if (restarted := sum("restarted" in line for line in lines)) else {}),
@@ -258,6 +274,11 @@ def _check_finite(server: Server, round: int) -> None:
 def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]]) -> RunFailed:
     lost = [line for line in lines if "dropped" in line]
     diverged = [line for line in lost if "finite" in line["dropped"]]
+    if not lost:
+        return RunFailed(
+            f"round {round + 1} sampled too few clients in {faults.retries + 1} attempts; raise cohort.fraction",
+            ending=f"lost its quorum in round {round + 1}",
+        )
     first = (diverged or lost)[0]
     cause = f"client {first['client']}: {first['dropped']}"
     if diverged:

@@ -12,6 +12,7 @@ from fedra.callbacks.callback import Callback
 from fedra.config.schema import Config
 from fedra.evaluation.metrics import MetricChoice
 from fedra.experiment.experiment import Experiment
+from fedra.experiment.extend import extend_run
 from fedra.experiment.result import RunResult
 from fedra.storage.run_folder import RunFolder
 
@@ -52,6 +53,8 @@ def resume(
     *,
     metrics: MetricChoice = (),
     callbacks: Sequence[Callback] = (),
+    rounds: int | None = None,
+    accept_data: bool = False,
     console: Console | None = None,
 ) -> RunResult:
     """Continue the run in a folder from its last checkpoint, or from the start if it has none.
@@ -61,6 +64,8 @@ def resume(
             `Experiment(...).run(out, resume=True)`.
         metrics: The metric functions of the run, which its folder does not contain.
         callbacks: Callbacks that run in addition to the built-in ones; see `fedra.callbacks`.
+        rounds: A new number of all rounds, with which a finished run can be trained further.
+        accept_data: Whether to continue although the data changed since the run was started.
         console: Where progress is shown; standard error if it is a terminal, by default.
 
     Returns:
@@ -69,6 +74,8 @@ def resume(
     Example:
         >>> fedra.resume("runs/a")
     """
+    if rounds is not None:
+        extend_run(RunFolder(out), rounds)
     return Experiment.from_config(RunFolder(out).config(), metrics=metrics).run(
-        out, callbacks, resume=True, console=console
+        out, callbacks, resume=True, accept_data=accept_data, console=console
     )

@@ -13,25 +13,33 @@ import fedra
 from fedra.config.schema import Config
 from fedra.errors import RunFailed
 from fedra.evaluation.results import find_collapse
-from fedra.experiment.build import Built
+from fedra.experiment.build import ServerBuilt
 from fedra.experiment.evaluators.round_summary import summarize_rounds
 from fedra.models import count_parameters
 
 
 def summarize(
-    config: Config, built: Built, metrics: Sequence[dict[str, Any]], failure: RunFailed | None = None
+    config: Config,
+    built: ServerBuilt,
+    metrics: Sequence[dict[str, Any]],
+    done: int,
+    failure: RunFailed | None = None,
+    status: str = "finished",
 ) -> dict[str, Any]:
-    """Summarize a run that finished, or that failed with the error `failure`."""
+    """Summarize a run of `done` rounds that finished, was interrupted, or failed with the error `failure`.
+
+    `metrics` may lack rounds, if the record was damaged before the run was resumed.
+    """
     summary: dict[str, Any] = {
-        "status": "finished" if failure is None else "failed",
+        "status": status if failure is None else "failed",
         "algorithm": config.algorithm.name,
         "protocol": built.protocol,
         **summarize_rounds(metrics, built.measures),
-        "rounds": len(metrics),
+        "rounds": done,
         "seconds": round(sum(line["seconds"] for line in metrics), 3),
         "parameters": count_parameters(built.job.model.module),
         "clients": len(built.job.clients),
-        "bytes_up": sum(line["bytes_up"] for line in metrics),
+        "bytes_up": sum(line.get("bytes_up", 0) for line in metrics),
         "bytes_down": sum(line["bytes_down"] for line in metrics),
         "buffers": "example-weighted mean; counters take the largest" if built.job.model.has_buffers else "none",
         "runner": config.runner.model_dump(),
@@ -40,6 +48,10 @@ def summarize(
     }
     if restarted := sum(line.get("restarted", 0) for line in metrics):
         summary["restarted"] = restarted
+    if missing := sorted(set(range(1, done + 1)) - {line["round"] for line in metrics}):
+        summary["rounds_without_record"] = missing
+        if done in missing:  # the last line that is left belongs to an earlier model
+            summary |= {key: None for key in summary if key.startswith("final_")}
     # A diverged or collapsed model predicts a single class, so papers report such a run at chance level.
     chance = 1 / len(built.dataset.classes) if built.protocol == "classification" else 0.5
     if collapsed := find_collapse(metrics):

@@ -66,17 +66,25 @@ def sweep(
     Example:
         >>> fedra.sweep("c.toml", {"local.lr": [0.1, 0.01]}, seeds=3, out="runs/lr").rows
     """
-    words = [] if isinstance(grid, Mapping) else list(grid)
-    base, swept = read_grid(config, words)
-    swept |= {key: list(values) for key, values in grid.items()} if isinstance(grid, Mapping) else {}
     folder, shown = Path(out), choose_console(console) or Console(quiet=True)
-    points = expand(base, swept, seeds or (base.sweep.seeds if base.sweep else 1), folder)
-    _check_all(points)
-    _run_all(points, shown)
+    points, base, swept = plan_sweep(config, grid, seeds, folder)
+    train_points(points, shown)
     metric = base.sweep.metric if base.sweep else "final_accuracy"
     cells = SweepResult((point, outcome(point, metric)) for point in points)
     _report(cells, swept, folder, shown, SweepMetric(metric))
     return cells
+
+
+def plan_sweep(
+    config: str | Path | Mapping[str, Any],
+    grid: Mapping[str, Sequence[Any]] | Sequence[str],
+    seeds: int | None,
+    out: Path,
+) -> tuple[list[Point], Config, dict[str, list[Any]]]:
+    """Return the points of a sweep with their runs, the base configuration, and the swept keys; trains nothing."""
+    base, swept = read_grid(config, [] if isinstance(grid, Mapping) else list(grid))
+    swept |= {key: list(values) for key, values in grid.items()} if isinstance(grid, Mapping) else {}
+    return expand(base, swept, seeds or (base.sweep.seeds if base.sweep else 1), out), base, swept
 
 
 def read_grid(source: str | Path | Mapping[str, Any], words: Sequence[str]) -> tuple[Config, dict[str, list[Any]]]:
@@ -151,6 +159,17 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+=-]+", "-", text).strip("-")
 
 
+def train_points(points: Sequence[Point], console: Console) -> None:
+    """Train the runs of all points that are not finished; all are checked before the first one starts.
+
+    Args:
+        points: Grid points with their runs; a run that belongs to several points is trained once.
+        console: Where progress is shown.
+    """
+    _check_all(points)
+    _run_all(points, console)
+
+
 def _check_all(points: Sequence[Point]) -> None:
     """Check all points before the first run starts."""
     folders = Counter(folder for point in points for _, _, folder in point.runs)
@@ -165,7 +184,7 @@ def _check_all(points: Sequence[Point]) -> None:
             if (folder / "config.toml").exists() and _comparable(RunFolder(folder).config()) != _comparable(wanted):
                 raise ConfigError(
                     f"the run in '{folder}' must have the same configuration, got another one: choose another "
-                    "folder with --out"
+                    "folder (--out, out in Python)"
                 )
 
 

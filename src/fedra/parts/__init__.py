@@ -17,10 +17,12 @@ from fedra.core.capabilities import (
     ComparesWithOrigin,
     CountsSteps,
     OwnParams,
+    ReleaseTerms,
     ServerState,
     Sizes,
     StepDraws,
     StepState,
+    SumsUploads,
     Teachers,
     TrainsAlongside,
 )
@@ -31,6 +33,7 @@ from fedra.core.part import Combine, GradientFunction, GradientRule, Part, Serve
 from fedra.core.personalizer import Answers, Personalizer
 from fedra.core.sharing import Sharing
 from fedra.core.tree import Params, Tree
+from fedra.core.upload_rule import UploadRule
 from fedra.core.uploads import Uploads
 from fedra.core.view import Batch, Client, Local, Population, Server, Upload, View
 from fedra.parts.combine import Median, PlainMean, RunningMean, TrimmedMean, WeightedMean
@@ -38,9 +41,12 @@ from fedra.parts.gradient import Accumulate, AlsoDescend, Clip, FixedRadius, Per
 from fedra.parts.margin import HeadMargin, MarginSoftmax, PositiveHinge
 from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegularizer, ModelContrast, kl_divergence
 from fedra.parts.personalize import FineTune, KeepPrivate
+from fedra.parts.private import PrivateMean
+from fedra.parts.robust import Bulyan, CenteredClip, GeometricMedian, MultiKrum, NormBound
 from fedra.parts.spread import CrossClientSoftmax, Hinge, Penalty, SpreadOut
 from fedra.parts.start import MeanRows, class_means
 from fedra.parts.twin import Twin
+from fedra.parts.upload import ByteUpload, HalfUpload, TopUpload
 
 __all__ = [
     "Accumulate",
@@ -48,6 +54,9 @@ __all__ = [
     "AlsoDescend",
     "Answers",
     "Batch",
+    "Bulyan",
+    "ByteUpload",
+    "CenteredClip",
     "ChecksTraining",
     "Client",
     "ClientState",
@@ -65,8 +74,10 @@ __all__ = [
     "Examples",
     "FineTune",
     "FixedRadius",
+    "GeometricMedian",
     "GradientFunction",
     "GradientRule",
+    "HalfUpload",
     "HeadMargin",
     "Hinge",
     "KeepPrivate",
@@ -76,6 +87,8 @@ __all__ = [
     "Median",
     "Model",
     "ModelContrast",
+    "MultiKrum",
+    "NormBound",
     "Optimizer",
     "Output",
     "OwnData",
@@ -88,8 +101,10 @@ __all__ = [
     "PlainMean",
     "Population",
     "PositiveHinge",
+    "PrivateMean",
     "Public",
     "Radius",
+    "ReleaseTerms",
     "RunningMean",
     "Server",
     "ServerRule",
@@ -100,14 +115,17 @@ __all__ = [
     "StartRule",
     "StepDraws",
     "StepState",
+    "SumsUploads",
     "Supply",
     "Teachers",
     "Term",
+    "TopUpload",
     "TrainsAlongside",
     "Tree",
     "TrimmedMean",
     "Twin",
     "Upload",
+    "UploadRule",
     "Uploads",
     "View",
     "WeightedMean",

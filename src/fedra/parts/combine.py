@@ -11,11 +11,15 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.core import tree
+from fedra.core.capabilities import ReleaseTerms
 from fedra.core.model import Weights
 from fedra.core.part import Combine
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
+
+SORTED_BLOCK = 32_768
+"""Coordinates that are sorted over the clients at once."""
 
 
 class RunningMean(Combine, abstract=True):
@@ -69,6 +73,9 @@ class RunningMean(Combine, abstract=True):
             "examples": total.get("examples", 0) + sum(uploads.examples),
         }
 
+    def released_change(self, total: Params, clients: float, terms: ReleaseTerms) -> Params:
+        return tree.scale(total, 1 / clients)
+
     def finish(self, total: Tree) -> Weights:
         tracked: Params = tree.scale(total["tracked"], 1 / total["examples"])
         return Weights(tree.scale(total["delta"], 1 / total["weight"]), {**tracked, **total["counters"]})
@@ -118,12 +125,16 @@ class Median(Combine):
     """
 
     formula: ClassVar[str] = "w_g + median_k (w_k - w_g), per coordinate"
+    robust: ClassVar[bool] = True
+
+    def center(self, values: Tensor) -> Tensor:
+        return _median(values)
 
     def add(self, total: Tree, upload: Upload) -> Tree:
         return _append(total, upload)
 
     def finish(self, total: Tree) -> Weights:
-        return Weights(_combine_each(total["deltas"], _median), _combine_each(total["tracked"], _median))
+        return Weights(_combine_each(total["deltas"], self.center), _combine_each(total["tracked"], self.center))
 
 
 @dataclass(frozen=True)
@@ -143,16 +154,53 @@ class TrimmedMean(Combine):
 
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
     formula: ClassVar[str] = "w_g + mean of (w_k - w_g) without the `trim` share at both ends, per coordinate"
+    robust: ClassVar[bool] = True
+
+    def caution(self, clients: int) -> str | None:
+        if not self.trim or int(self.trim * clients):
+            return None
+        return (
+            f"trimmed-mean leaves out no client: trim = {self.trim:g} of {clients} clients in a round is less than 1, "
+            f"so a single wrong upload moves the mean; set trim to at least {1 / clients:.3g}"
+            + ("" if clients > 2 else ", with more than 2 clients in a round")
+        )
 
     def add(self, total: Tree, upload: Upload) -> Tree:
         return _append(total, upload)
 
     def finish(self, total: Tree) -> Weights:
-        return Weights(_combine_each(total["deltas"], self._mean), _combine_each(total["tracked"], self._mean))
+        return Weights(_combine_each(total["deltas"], self.center), _combine_each(total["tracked"], self.center))
 
-    def _mean(self, values: Tensor) -> Tensor:
+    def center(self, values: Tensor) -> Tensor:
         cut = int(self.trim * len(values))
-        return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
+        return sort_clients(values)[cut : len(values) - cut].mean(dim=0)
+
+
+def sort_clients(values: Tensor) -> Tensor:
+    """Sort each coordinate over the clients.
+
+    On the CPU, transposed blocks are sorted by NumPy's vectorized sort, which is many times faster than a sort along
+    the first dimension and gives the same values.
+
+    Args:
+        values: A stack (n, ...) of tensors.
+
+    Returns:
+        The stack with every coordinate in ascending order.
+
+    Example:
+        >>> sort_clients(torch.tensor([[2.0], [1.0]])).flatten().tolist()
+        [1.0, 2.0]
+    """
+    if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
+        return values.sort(dim=0).values
+    flat = values.reshape(len(values), -1)
+    ordered = torch.empty_like(flat)
+    for start in range(0, flat.shape[1], SORTED_BLOCK):
+        block = flat[:, start : start + SORTED_BLOCK].T.contiguous().numpy()
+        block.sort(axis=1)
+        ordered[:, start : start + SORTED_BLOCK] = torch.from_numpy(block).T
+    return ordered.view_as(values)
 
 
 def _maximum(left: Params, right: Params) -> Params:
@@ -174,5 +222,5 @@ def _combine_each(values: list[Params], rule: Callable[[Tensor], Tensor]) -> Par
 
 def _median(values: Tensor) -> Tensor:
     """Return the middle value, or the mean of the two middle values."""
-    ordered = values.sort(dim=0).values
+    ordered = sort_clients(values)
     return (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2

@@ -129,6 +129,10 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
         own = {name: value for name, value in state.items() if name in self.margin.private}
         return own, {name: value for name, value in state.items() if name not in own}
 
+    @property
+    def collects(self) -> bool:
+        return bool(self.margin.init_state(torch.eye(3)).keys() - set(self.margin.private))
+
     def collect(self, total: Tree, upload: Upload) -> Tree:
         sent = upload.extras.get(self.name, {})
         counts = {name: value for name, value in sent.items() if name in self.margin.counters}
@@ -140,7 +144,7 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
         }
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
-        if not total["sum"]:
+        if not total.get("sum"):
             return server
         return server.with_memory(self.name, tree.scale(total["sum"], 1 / total["examples"]) | total["largest"])
 

@@ -9,7 +9,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedra.core import tree
-from fedra.core.capabilities import ClientState, CollectsUploads, CountsSteps, ServerState, Teachers
+from fedra.core.capabilities import (
+    ClientState,
+    CollectsUploads,
+    CountsSteps,
+    ReleaseTerms,
+    ServerState,
+    SumsUploads,
+    Teachers,
+)
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
@@ -165,7 +173,7 @@ class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, 
 
 
 @dataclass(frozen=True)
-class DynamicRegularizer(Term, ClientState, ServerState, CollectsUploads):
+class DynamicRegularizer(Term, ClientState, ServerState, SumsUploads):
     """FedDyn's regularizer: a learned linear term and a quadratic one; the server corrects the mean by h / alpha.
 
     The correction runs after any combine rule: it moves the server's parameters and averages nothing itself.
@@ -206,6 +214,9 @@ class DynamicRegularizer(Term, ClientState, ServerState, CollectsUploads):
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
         return {"drift": tree.accumulate(total.get("drift", {}), upload.delta)}
+
+    def released_total(self, update: Params, sums: Tree, clients: float, terms: ReleaseTerms) -> Tree:
+        return {"drift": update}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
         linear = tree.add(before.memory[self.name]["linear"], total["drift"], -self.alpha / population.clients)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedra.core.job import Job
-from fedra.runners.base import Runner
+from fedra.runners.base import MOST_WORKERS, Runner
 from fedra.runners.calibration import Trial
 from fedra.runners.processes import default_start_method, default_workers, processes
 from fedra.runners.sequential import sequential
@@ -152,7 +152,7 @@ def _format_count(count: int, what: str) -> str:
     return f"{count} {what if count != 1 else what.removesuffix('s')}"
 
 
-def automatic(job: Job, *, cores: Annotated[int, Field(ge=1)] | None = None) -> Runner:
+def automatic(job: Job, *, cores: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None) -> Runner:
     """Sequential, processes or stacked, chosen by a short trial.
 
     The trial takes about a second and times shortened training of a few clients. Short runs use `sequential`.

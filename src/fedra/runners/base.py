@@ -15,13 +15,17 @@ from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
 
+MOST_WORKERS = 4096
+"""Largest number of workers, or of threads of one; torch and the system take no arbitrary numbers."""
+
 
 class Result(NamedTuple):
-    """The result of one client: its new state and its upload."""
+    """The result of one client: its new state and its upload; `restarted` says why its earlier state was lost."""
 
     client: int
     memory: Tree
     upload: Upload
+    restarted: str | None = None
 
     @property
     def clients(self) -> Sequence[int]:
@@ -45,9 +49,19 @@ class Results:
     uploads: Uploads
 
 
-def iterate_results(results: Iterable[Result | Results]) -> Iterator[Result]:
-    """The results client by client."""
+@dataclass(frozen=True)
+class Absent:
+    """Clients without a result, and why: their site is away, late, or sent what cannot be used."""
+
+    clients: Sequence[int]
+    reason: str
+
+
+def iterate_results(results: Iterable[Result | Results | Absent]) -> Iterator[Result]:
+    """The results client by client, without absent clients."""
     for result in results:
+        if isinstance(result, Absent):
+            continue
         yield from map(Result, result.clients, result.memories, result.uploads)
 
 
@@ -82,7 +96,7 @@ class Runner(Protocol):
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
-    ) -> Iterator[Result | Results]:
+    ) -> Iterator[Result | Results | Absent]:
         """Train every client of the cohort; `memory` returns a client's state."""
         ...
 

@@ -144,6 +144,18 @@ class Trial:
         except Exception:  # a part or a layer that vmap does not support; sequentially it may work
             return False
 
+    def count_flops(self) -> float:
+        """Floating-point operations of a local step, counted by torch while one client trains.
+
+        Products and convolutions of all passes count, forward and backward, and what the algorithm adds: passes at
+        perturbed weights and frozen models. Unlike `operations`, it is not an estimate.
+        """
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter:
+            result = self._round(SequentialRunner(self.job, 1), 0, [0], {})[0]
+        return float(counter.get_total_flops()) / result.upload.steps
+
     def traffic(self) -> int:
         """Bytes of a client's upload and state."""
         result = self._round(SequentialRunner(self.job, 1), 0, [0], {})[0]

@@ -28,3 +28,9 @@ def keep_freed_memory() -> bool:
     if not hasattr(library, "mallopt"):
         return False
     return bool(library.mallopt(MMAP_THRESHOLD, LARGEST)) and bool(library.mallopt(TRIM_THRESHOLD, RETAINED))
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system if the C library can (glibc does): after a large message, most is unused."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)

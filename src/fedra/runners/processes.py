@@ -25,11 +25,12 @@ from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.tree import Params, Tree, size_in_bytes
-from fedra.errors import RunError
-from fedra.runners.base import Result, Runner, threads
+from fedra.errors import ConfigError, RunError
+from fedra.runners.base import MOST_WORKERS, Result, Runner, threads
 from fedra.runners.handover import Channel, shared_memory
 from fedra.runners.pages import keep_freed_memory
 from fedra.runners.tasks import ATTEMPTS, Evaluate, Task, Train, evaluation_tasks, run_task
+from fedra.runners.worker_death import GUARD, NO_GUARD, describe_death, end_reimported_script
 
 ROOM = 2
 """Shared memory per message in sizes of the model: one for the change, one for client state."""
@@ -82,6 +83,7 @@ class ProcessRunner:
     """See `processes`."""
 
     def __init__(self, job: Job, workers: int, threads_each: int, start_method: str) -> None:
+        end_reimported_script()
         self._job = job
         self._threads = threads_each
         self._context: Any = multiprocessing.get_context(start_method)
@@ -218,12 +220,14 @@ class ProcessRunner:
         try:
             outcome = worker.channel.receive()
         except (EOFError, ConnectionResetError):
-            self._replace(worker)
+            code = self._replace(worker)
+            if code == NO_GUARD:
+                raise ConfigError(GUARD) from None
             self._deaths[task] = self._deaths.get(task, 0) + 1
             if self._deaths[task] >= ATTEMPTS:
                 raise RunError(
-                    f"{ATTEMPTS} worker processes died while running client or task {task}, perhaps for lack of "
-                    "memory: use fewer workers, or the runner 'sequential' to see the cause"
+                    f"{ATTEMPTS} worker processes died while running client or task {task}, the last one "
+                    f"{describe_death(code)}"
                 ) from None
             if worker.next is not None:
                 waiting.appendleft(worker.next)
@@ -235,10 +239,13 @@ class ProcessRunner:
         self._deaths.pop(task, None)
         (evaluation.results if evaluation else answers)[task] = outcome
 
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: Worker) -> int | None:
+        """Start another worker in the place of one that has died; returns the exit code of that one."""
         worker.pipe.close()
         worker.process.join()
+        code: int | None = worker.process.exitcode
         self._workers[self._workers.index(worker)] = self._start_worker()
+        return code
 
     def _drain(self) -> None:
         """Replace busy workers after an error, so no late answer is taken for another.
@@ -295,8 +302,8 @@ def default_start_method() -> Literal["fork", "spawn"]:
 def processes(
     job: Job,
     *,
-    workers: Annotated[int, Field(ge=1)] | None = None,
-    threads: Annotated[int, Field(ge=1)] = 1,
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None,
+    threads: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1,
     start_method: Literal["fork", "spawn", "forkserver"] | None = None,
 ) -> Runner:
     """A pool of worker processes, by default one per core with one thread each."""

@@ -25,7 +25,7 @@ from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
 from fedra.errors import ConfigError, RunError
-from fedra.runners.base import Done, Evaluation, Result, Runner
+from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Result, Runner
 from fedra.runners.packing import Packed, pack, unpack
 from fedra.runners.pages import keep_freed_memory
 from fedra.runners.processes import default_workers
@@ -207,8 +207,8 @@ def on_ray(
     job: Job,
     *,
     address: str | None = None,
-    workers: Annotated[int, Field(ge=1)] | None = None,
-    threads: Annotated[int, Field(ge=1)] = 1,
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None,
+    threads: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1,
     gpus: Annotated[float, Field(ge=0)] = 0.0,
 ) -> Runner:
     """Ray workers, by default one per CPU of the cluster with one thread each.

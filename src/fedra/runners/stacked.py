@@ -22,7 +22,7 @@ from fedra.core.part import Part
 from fedra.core.program import ClientProgram
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
-from fedra.runners.base import Done, Evaluation, Results, Runner, threads
+from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Results, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 from fedra.runners.stacked_data import StackedData
@@ -160,7 +160,7 @@ def stacked(
     job: Job,
     *,
     chunk: Annotated[int, Field(ge=1)] | None = None,
-    threads: Annotated[int, Field(ge=1)] | None = None,
+    threads: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None,
     memory: Annotated[float, Field(gt=0)] = 2.0,
 ) -> Runner:
     """Many clients at once as stacked parameters: `chunk` clients, by default as many as fit into `memory` (in GB).

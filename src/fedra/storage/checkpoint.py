@@ -93,6 +93,10 @@ class Checkpoint:
         """Wait until the state is on disk, and raise any error of writing it."""
         self._writer.wait()
 
+    def saved_round(self) -> int:
+        """The number of rounds that are on disk."""
+        return self._saved or 0
+
     def close(self) -> None:
         """Wait for a write in progress."""
         self._writer.join()
@@ -146,6 +150,10 @@ class Checkpoint:
             advance(1)
         return problems
 
+    def done(self) -> int:
+        """The number of rounds of the last checkpoint."""
+        return self._manifest().round
+
     def client_count(self) -> int:
         """The number of clients that have a file."""
         return len(self._manifest().clients)
@@ -190,11 +198,14 @@ def _compare(expected: Tree, found: Tree, path: Path) -> None:
             )
 
 
-def save_model(path: Path, weights: Weights, about: dict[str, Any]) -> None:
-    """Save a model as safetensors. All metadata are one JSON string, because the order of keys is random."""
+def save_model(path: Path, weights: Weights, about: dict[str, Any], private: bool = False) -> None:
+    """Save a model as safetensors. All metadata are one JSON string, because the order of keys is random.
+
+    With `private`, only the owner can read the file: it holds class vectors of people, with their names.
+    """
     flat: Params = {**weights.params, **weights.buffers}
     flat = {name: value.detach().cpu().contiguous() for name, value in flat.items()}
-    write_atomically(path, safetensors.torch.save(flat, {"fedra": json.dumps(about, sort_keys=True)}))
+    write_atomically(path, safetensors.torch.save(flat, {"fedra": json.dumps(about, sort_keys=True)}), private=private)
 
 
 def load_model(path: Path) -> tuple[Params, dict[str, Any]]:

@@ -1,30 +1,49 @@
 """A run's folder.
 
-config.toml  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  checkpoint/  curves.svg
+config.toml  data.json  metrics.jsonl  clients.jsonl  summary.json  model.safetensors  checkpoint/  curves.svg
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from fedra.config import reading as configuration
-from fedra.config.schema import Config
-from fedra.errors import ConfigError, RunError
+from fedra.config.schema import OBJECT, Config
+from fedra.errors import ConfigError, FedraError, RunError
 from fedra.locking import hold_lock
 from fedra.storage.checkpoint import Checkpoint
 from fedra.storage.claims import claim, claimed, open_list, remove_claimed
+from fedra.storage.state import State
 from fedra.writing import write_atomically
 
-FIXED = ("config.toml", "metrics.jsonl", "clients.jsonl", "summary.json", "model.safetensors", "curves.svg")
+FIXED = (
+    "config.toml",
+    "data.json",
+    "metrics.jsonl",
+    "clients.jsonl",
+    "summary.json",
+    "model.safetensors",
+    "curves.svg",
+)
 """Files that every run writes."""
+
+INTERIM = "interim.json"
+"""Summary of an interrupted run, until it is finished."""
 
 LOCK = ".lock"
 """Exists while a run is active; not part of its record."""
+
+PATIENCE = 0.2
+"""Seconds to wait for the lock, longer than `is_held` has it when it looks whether a run is active."""
+
+COUNTED = ("seconds", "bytes_down")
+"""Numbers in every line of metrics.jsonl that a summary adds up."""
 
 
 class RunFolder:
@@ -50,7 +69,7 @@ class RunFolder:
         if not self.path.is_dir() or claimed(self.path) is None:
             self._refuse_foreign()
         elif (self.path / "config.toml").exists():
-            started = f"was started and can be resumed (fedra run --resume {self.path})"
+            started = f"was started and can be resumed ({self.how_to_resume()})"
             status = self.ending() if self.finished else started
             raise ConfigError(
                 f"'{self.path}' already contains a run that {status}: choose another folder, or replace the run with "
@@ -92,9 +111,21 @@ class RunFolder:
             yield self.config()
 
     @contextmanager
+    def open_to_change(self) -> Iterator[Config]:
+        """The configuration of the run, finished or not; the folder is locked inside the block."""
+        self.config()  # raises before the lock file is written if the folder has no run
+        with self._lock():
+            yield self.config()
+
+    def reopen(self, config: Config) -> None:
+        """Give the run another configuration, and take back that it is finished."""
+        self.write("config.toml", configuration.write(config).encode())
+        (self.path / "summary.json").unlink(missing_ok=True)
+
+    @contextmanager
     def _lock(self) -> Iterator[None]:
         busy = f"'{self.path}' is in use by another process: wait for it, stop it, or choose another folder"
-        with hold_lock(self.path / LOCK, busy):
+        with hold_lock(self.path / LOCK, busy, patience=PATIENCE):
             yield
 
     def _make(self) -> None:
@@ -129,9 +160,19 @@ class RunFolder:
         """The configuration of the run."""
         if not (self.path / "config.toml").exists():
             raise ConfigError(
-                f"the folder must contain a run, got '{self.path}' without a config.toml: give the folder of --out"
+                f"the folder must contain a run, got '{self.path}' without a config.toml: give a run's output folder"
             )
         return configuration.read(self.path / "config.toml")
+
+    def how_to_resume(self) -> str:
+        """What continues the run: a command, or the call again if the run is of Python objects."""
+        try:
+            config = self.config()
+        except FedraError:
+            own = False
+        else:
+            own = OBJECT in (config.algorithm.name, config.model.name, config.data.name)
+        return f"the same call with out='{self.path}' and resume=True" if own else f"fedra run --resume {self.path}"
 
     def ending(self) -> str:
         """How the run ended, as a verb: "is finished", "diverged in round 26"."""
@@ -151,13 +192,47 @@ class RunFolder:
         file.writelines(_strict(line) + "\n" for line in lines)
         file.flush()
 
-    def truncate(self, rounds: int) -> None:
-        """Remove lines of rounds after the checkpoint, and a half-written last line."""
+    def save(self, state: State) -> None:
+        """Start writing a checkpoint, after the lines of its rounds are on the disk."""
+        for file in self._open.values():
+            os.fsync(file.fileno())
+        self.checkpoint.save(state)
+
+    def truncate(self, rounds: int) -> list[int]:
+        """Make the record agree with a checkpoint after `rounds` rounds; returns the rounds without a line.
+
+        Lines of later rounds, repeated lines and a half-written last line are removed.
+        """
         self.close()
-        for name in ("metrics.jsonl", "clients.jsonl"):
+        for name in ("metrics.jsonl", "clients.jsonl", "sites.jsonl"):
             if (self.path / name).exists():
                 lines = [line for line in _lines(self.path / name) if line["round"] <= rounds]
+                lines = list({_identity(name, line): line for line in lines}.values())
                 self.write(name, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        found = self.metrics()
+        for number, line in enumerate(found, 1):
+            broken = [key for key in COUNTED if not isinstance(line.get(key), int | float)]
+            if broken:
+                raise RunError(
+                    f"'{self.path / 'metrics.jsonl'}' is damaged in line {number} ({broken[0]} must be a number): "
+                    "start a new run"
+                )
+        return sorted(set(range(1, rounds + 1)) - {line["round"] for line in found})
+
+    def data_digests(self) -> dict[str, str] | None:
+        """The digests of the data that the run was started with; None if it has none."""
+        path = self.path / "data.json"
+        if not path.exists():
+            return None
+        try:
+            digests = json.loads(path.read_text(encoding="utf-8"))["digests"]
+            return {str(name): str(digest) for name, digest in digests.items()}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise RunError(f"'{path}' is damaged: start a new run, or remove it to resume without a check") from None
+
+    def write_data_digests(self, digests: Mapping[str, str]) -> None:
+        """Record the digests of the data."""
+        self.write("data.json", (json.dumps({"digests": dict(digests)}, indent=2) + "\n").encode())
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
@@ -169,18 +244,27 @@ class RunFolder:
         path = self.path / "clients.jsonl"
         return _lines(path) if path.exists() else []
 
-    def summary(self) -> dict[str, Any]:
-        """The finished run's summary."""
+    def summary(self, interim: bool = False) -> dict[str, Any]:
+        """The finished run's summary; with `interim`, also that of an interrupted run."""
+        name = INTERIM if interim and not self.finished and (self.path / INTERIM).exists() else "summary.json"
         try:
-            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+            summary: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise RunError(f"the run in '{self.path}' is not finished: resume it with --resume {self.path}") from None
+            raise RunError(
+                f"the run in '{self.path}' is not finished: continue it with {self.how_to_resume()}"
+            ) from None
         except ValueError as error:
-            raise RunError(f"'{self.path / 'summary.json'}' is damaged ({error}): start a new run") from None
+            raise RunError(f"'{self.path / name}' is damaged ({error}): start a new run") from None
         return summary
 
+    def write_interim(self, summary: dict[str, Any]) -> None:
+        """Write the summary of an interrupted run."""
+        self.write(INTERIM, (json.dumps(summary, indent=2) + "\n").encode())
+
     def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write the summary of a run that has ended."""
         self.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+        (self.path / INTERIM).unlink(missing_ok=True)
 
     def close(self) -> None:
         self.checkpoint.close()
@@ -195,6 +279,13 @@ def _strict(line: dict[str, Any]) -> str:
     return json.dumps({name: None if name in infinite else value for name, value in line.items()}, allow_nan=False)
 
 
+def _identity(name: str, line: dict[str, Any]) -> tuple[Any, ...] | str:
+    """What only one line of a file can have; lines of other files are repeated if they are equal."""
+    if name == "metrics.jsonl":
+        return (line["round"],)
+    return json.dumps(line, sort_keys=True)
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The complete lines of a .jsonl file; a last line cut off by a killed process is ignored."""
     lines: list[dict[str, Any]] = []
@@ -202,8 +293,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         if text.endswith(b"\n"):
             try:
                 line = json.loads(text)
-                line["round"] + 0
-            except (ValueError, TypeError, KeyError):
+                if type(line["round"]) is not int or line["round"] < 1:
+                    raise ValueError("no number of a round")
+            except (ValueError, TypeError, KeyError, RecursionError):
                 raise RunError(f"'{path}' is damaged in line {len(lines) + 1}: start a new run") from None
             lines.append(line)
     return lines

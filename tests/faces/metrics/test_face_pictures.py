@@ -90,7 +90,7 @@ def test_figures_are_written_whole(tmp_path: Path) -> None:
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"must end in .svg or .png"):
+    with pytest.raises(ConfigError, match=r"must end in .svg, .png or .pdf"):
         draw_roc({"mine": scores()}, tmp_path / "roc.gif")
     with pytest.raises(ConfigError, match="curves must have at least one entry"):
         draw_cmc({}, tmp_path / "cmc.svg")

@@ -14,33 +14,41 @@ from matplotlib.ticker import MaxNLocator
 
 from fedra.data.partition.contract import Indices
 from fedra.data.partition.report import label_counts
-from fedra.errors import ConfigError
+from fedra.pictures import (
+    COLORS,
+    DASHED,
+    GRID,
+    INK,
+    TITLE,
+    add_colorbar,
+    name_ticks,
+    save_picture,
+    style_axes,
+    style_heat_map,
+    use_counts,
+)
 
-INK, QUIET, PAPER, ACCENT = "#22303c", "#8a97a3", "#ffffff", "#1f6f8b"
+ACCENT = COLORS[0]
 SHADES = LinearSegmentedColormap.from_list("shades", ["#f4f7f9", "#a9d0d8", ACCENT, "#0b2f45"])
 MAX_BUBBLES = (60, 40)
 MAX_NAMES = 40
 CELL, POINTS_PER_INCH = 0.27, 72
-FORMATS = ("png", "svg")
 
 
 def draw(parts: Sequence[Indices], targets: Indices, class_names: Sequence[str], path: str | os.PathLike[str]) -> Path:
-    """Plot a partition to `path` (.png or .svg) and return the path.
+    """Plot a partition to `path` (.svg, .png or .pdf), with its counts in a .csv file next to it; return the path.
 
     The x axis shows clients. The upper plot shows client sizes. The lower plot shows one bubble per client and class
     with the count as its area, or a heat map if there are too many clients or classes.
     """
-    file = Path(path)
-    kind = file.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        raise ConfigError(f"the path of a plot must end with .png or .svg, got '{file}'")
-    figure = _figure(label_counts(parts, targets, len(class_names)), class_names)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    figure.savefig(
-        unfinished, format=kind, dpi=160, facecolor=PAPER, metadata={"Date": None} if kind == "svg" else None
+    counts = label_counts(parts, targets, len(class_names))
+    clients, classes = np.nonzero(counts)
+    rows = (
+        {"client": client, "class": class_names[label], "examples": counts[client, label]}
+        for client, label in zip(clients.tolist(), classes.tolist(), strict=True)
     )
-    unfinished.replace(file)
+    file = Path(path)
+    save_picture(_figure(counts, class_names), file, rows)
     return file
 
 
@@ -52,7 +60,8 @@ def _figure(counts: Indices, class_names: Sequence[str]) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     sizes, labels = figure.subplots(2, 1, sharex=True, height_ratios=[1.1, height - 1.9])
     _draw_sizes(sizes, counts.sum(axis=1))
-    (_draw_bubbles if bubbles else _draw_shades)(labels, counts)
+    style_heat_map(labels)
+    (_draw_bubbles if bubbles else _draw_shades)(figure, labels, counts)
     _name_axes(labels, clients, class_names)
     return figure
 
@@ -64,23 +73,22 @@ def _draw_sizes(axes: Axes, sizes: Indices) -> None:
     else:
         axes.stairs(sizes, edges, fill=True, color=ACCENT)
     median = float(np.median(sizes))
-    axes.axhline(median, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.axhline(median, color=INK, linewidth=0.8, linestyle=DASHED)
+    style_axes(axes, grid=False)
     axes.set_title(
         f"{len(sizes)} clients, {sizes.sum():,} examples; smallest {sizes.min():,}, "
         f"median {median:,.0f} (dashed), largest {sizes.max():,}",
         loc="left",
-        fontsize=8.5,
+        fontsize=TITLE - 1.5,
         color=INK,
     )
-    axes.set_ylabel("examples", fontsize=8.5, color=INK)
+    axes.set_ylabel("examples")
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    axes.tick_params(bottom=False, labelbottom=False, colors=QUIET, labelsize=8)
-    for side in ("top", "right", "bottom"):
-        axes.spines[side].set_visible(False)
-    axes.spines["left"].set_color(QUIET)
+    axes.tick_params(bottom=False, labelbottom=False)
+    axes.spines["bottom"].set_visible(False)
 
 
-def _draw_bubbles(axes: Axes, counts: Indices) -> None:
+def _draw_bubbles(figure: Figure, axes: Axes, counts: Indices) -> None:
     clients, classes = np.nonzero(counts)
     held = counts[clients, classes]
     diameter = CELL * POINTS_PER_INCH
@@ -92,11 +100,10 @@ def _draw_bubbles(axes: Axes, counts: Indices) -> None:
         cmap=LinearSegmentedColormap.from_list("bubbles", ["#7fb8c4", ACCENT, "#0b2f45"]),
         linewidths=0,
     )
-    axes.set_axisbelow(True)
-    axes.grid(color="#e8edf0", linewidth=0.6)
+    axes.grid(color=GRID, linewidth=0.6)
 
 
-def _draw_shades(axes: Axes, counts: Indices) -> None:
+def _draw_shades(figure: Figure, axes: Axes, counts: Indices) -> None:
     image = axes.imshow(
         counts.T,
         cmap=SHADES,
@@ -104,24 +111,12 @@ def _draw_shades(axes: Axes, counts: Indices) -> None:
         aspect="auto",
         interpolation="nearest",
     )
-    bar = axes.figure.colorbar(image, ax=axes, pad=0.01, aspect=30)
-    bar.set_label("examples", fontsize=8.5, color=INK)
-    bar.ax.tick_params(colors=QUIET, labelsize=8)
-    bar.outline.set_visible(False)
+    add_colorbar(figure, image, axes, "examples")
 
 
 def _name_axes(axes: Axes, clients: int, class_names: Sequence[str]) -> None:
-    step = -(-len(class_names) // MAX_NAMES)
-    named = range(0, len(class_names), step)
-    axes.set_yticks(list(named), [_short(class_names[label]) for label in named])
+    name_ticks(axes, class_names, axis="y", most=MAX_NAMES)
+    use_counts(axes, "client")
+    axes.set_ylabel("class")
     axes.set_xlim(-0.5, clients - 0.5)
     axes.set_ylim(len(class_names) - 0.5, -0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    axes.set_xlabel("client", fontsize=8.5, color=INK)
-    axes.tick_params(colors=INK, labelsize=8, length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 18 else f"{name[:17]}…"

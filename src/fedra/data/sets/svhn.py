@@ -15,6 +15,7 @@ from fedra.data.dataset import Dataset, Split
 from fedra.data.decoding import as_split, splits, tensors
 from fedra.data.download import RemoteFile, locate
 from fedra.data.loading import DATASETS
+from fedra.data.matlab import DamagedMatlab, read_matlab
 from fedra.errors import DataError
 
 SITE = "http://ufldl.stanford.edu/housenumbers/"
@@ -60,11 +61,9 @@ def _invert(split: Split) -> Split:
 
 
 def _read(path: Path) -> Split:
-    from scipy.io import loadmat
-
     try:
-        content = loadmat(path, variable_names=("X", "y"))
-    except Exception as error:  # a damaged file can raise anything
+        content = read_matlab(path)
+    except DamagedMatlab as error:
         raise DataError(f"{path} is not a readable MATLAB file ({error}): delete it and download it again") from None
     images, labels = content.get("X"), content.get("y")
     if images is None or labels is None or images.dtype != "uint8" or images.shape[:3] != (32, 32, 3):

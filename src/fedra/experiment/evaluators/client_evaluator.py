@@ -10,7 +10,7 @@ from torch import Tensor
 from fedra.config.schema import EvaluationSection
 from fedra.core.batches import Examples, InputTransform
 from fedra.core.evaluate import embed
-from fedra.core.job import Job
+from fedra.core.job import ServerJob
 from fedra.core.model import Model, Weights
 from fedra.data import Dataset
 from fedra.errors import DataError, RunFailed
@@ -51,7 +51,7 @@ class ClientEvaluator:
         self._place = torch.full((len(known),), -1).scatter(0, shown, torch.arange(len(shown)))
         self._shown = Examples(known.inputs[shown], known.targets[shown], transform).kept()
 
-    def __call__(self, job: Job, runner: Runner, weights: Weights) -> EvaluationOutcome:
+    def __call__(self, job: ServerJob, runner: Runner, weights: Weights) -> EvaluationOutcome:
         found = self.shared(job.model, weights)
         figures = self.metrics(found)
         collapse = {"collapsed": reason} if (reason := found.collapse_of_all()) else {}

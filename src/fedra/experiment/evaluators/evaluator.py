@@ -12,7 +12,7 @@ from torch import Tensor
 from fedra.config.schema import Protocol
 from fedra.core.batches import Examples, InputTransform
 from fedra.core.evaluate import Counts, embed
-from fedra.core.job import Job
+from fedra.core.job import ServerJob
 from fedra.core.model import Weights
 from fedra.data import Dataset
 from fedra.errors import ConfigError, DataError, RunFailed
@@ -59,7 +59,7 @@ class PendingEvaluation:
 RoundTest = EvaluationOutcome | PendingEvaluation
 """A test that is finished or still running."""
 
-Evaluator = Callable[[Job, Runner, Weights], RoundTest]
+Evaluator = Callable[[ServerJob, Runner, Weights], RoundTest]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Classification:
 
     metrics: tuple[Metric, ...] = ()
 
-    def __call__(self, job: Job, runner: Runner, weights: Weights) -> RoundTest:
+    def __call__(self, job: ServerJob, runner: Runner, weights: Weights) -> RoundTest:
         if job.evaluated_examples is None:
             return EvaluationOutcome()
         return PendingEvaluation(runner.start_evaluation(weights), job.evaluated_examples.targets, self.metrics)
@@ -92,7 +92,7 @@ class VerificationEvaluator:
         self._first, self._second = indices
         self._same = pairs.same
 
-    def __call__(self, job: Job, runner: Runner, weights: Weights) -> EvaluationOutcome:
+    def __call__(self, job: ServerJob, runner: Runner, weights: Weights) -> EvaluationOutcome:
         arranged = Weights(*(job.model.arrange(values) for values in weights))
         features = embed(job.model, arranged, self._images)
         return EvaluationOutcome(self.metrics(features, job.model.precision.passes))

@@ -2,7 +2,8 @@
 
 from fedra.faces.datasets import face_folders, packed_faces, synthetic_faces
 from fedra.faces.datasets.celeba import read_identities
-from fedra.faces.datasets.lfw_lists import NamedPair, read_pair_list, read_people
+from fedra.faces.datasets.lfw_lists import read_pair_list, read_people
+from fedra.faces.datasets.named_pair import NamedPair
 from fedra.faces.datasets.recordio import Record, RecordFile
 from fedra.faces.datasets.verification_sets import VerificationSet, bin_set, folder_set, lfw_set, verification_set
 

@@ -10,10 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedra.core.deferred import DeferredInputs
 from fedra.data.dataset import Dataset
 from fedra.data.images import Listing, under
 from fedra.data.loading import DATASETS
 from fedra.data.pairs import interleave_pairs
+from fedra.data.streaming import ImageSource
 from fedra.errors import ConfigError, DataError
 from fedra.faces.datasets.assembly import (
     People,
@@ -64,6 +66,7 @@ def faces(
     groups: Literal["folder", "level"] = "folder",
     shared_names: SharedNames = "refuse",
     faults: Faults = "refuse",
+    stream: bool | None = None,
 ) -> Dataset:
     """Your own faces: folders of aligned crops, folder/identity/image, with one class per identity.
 
@@ -75,7 +78,9 @@ def faces(
     and compared in `pairs` balanced pairs; or `verify` names another set: a .bin file, a folder with LFW's pairs.txt,
     or a folder of identities. Natural groups are the folders or, with `groups = "level"`, one more level:
     folder/group/identity/image. `shared_names` decides whether a name in two folders is the same person ("join") or two
-    people ("apart"). Unreadable and duplicate images raise an error, or are skipped with `faults = "skip"`.
+    people ("apart"). Unreadable and duplicate images raise an error, or are skipped with `faults = "skip"`. With
+    `stream`, images are decoded batch by batch from their files instead of being held in memory; by default only if
+    they would take more than half of this machine's memory.
     """
     listing = list_people(
         [under(root, folder) for folder in folders],
@@ -90,7 +95,7 @@ def faces(
             "`least`, or check the lists"
         )
     listing = first_of_each(select_people(listing, wanted), most)
-    people = gather_people(root, f"faces-{Path(folders[0]).name}", listing, size, least, faults)
+    people = gather_people(root, f"faces-{Path(folders[0]).name}", listing, size, least, faults, stream)
     people = replace(people, inputs=middle_columns(people.inputs, width))
     return face_dataset("faces", root, people, size, test_fraction, test_identities, verify, pairs, seed)
 
@@ -102,6 +107,8 @@ def middle_columns(images: Tensor, width: int | None) -> Tensor:
         return images
     if width > full or (full - width) % 2:
         raise ConfigError(f"width must be at most {full} (the image width) and differ by an even number, got {width}")
+    if isinstance(images, DeferredInputs) and isinstance(images.source, ImageSource):
+        return DeferredInputs(replace(images.source, width=width), images.rows)
     left = (full - width) // 2
     return images[..., left : left + width].contiguous()
 
@@ -125,7 +132,9 @@ def face_dataset(
     if unseen:
         dataset = with_drawn_pairs(dataset, pairs, seed)
     if verify is not None:
-        dataset = with_verification(dataset, verification_set(verify, root=root, size=size, pairs=pairs, seed=seed))
+        streams = isinstance(people.inputs, DeferredInputs)
+        others = verification_set(verify, root=root, size=size, pairs=pairs, seed=seed, stream=streams)
+        dataset = with_verification(dataset, others)
     return check_test(dataset)
 
 
@@ -137,9 +146,11 @@ def _apply_lists(root: Path, listing: Listing, take: str | None, leave_out: str 
     return select_people(listing, included - excluded)
 
 
-def gather_people(root: Path, name: str, listing: Listing, size: int, least: int, faults: Faults) -> People:
+def gather_people(
+    root: Path, name: str, listing: Listing, size: int, least: int, faults: Faults, stream: bool | None
+) -> People:
     """Read the images of all people who have enough usable ones."""
-    found = gather(root, name, listing, size, faults)
+    found = gather(root, name, listing, size, faults, stream)
     remaining = with_enough_images(found.listing.classes, least)
     rows = [row for row, person in enumerate(found.listing.classes) if person in remaining]
     notes = dict(found.notes)
@@ -162,14 +173,15 @@ def lfw(
     test_fraction: Fraction = 0.1,
     shared_names: Literal["refuse", "apart"] = "refuse",
     faults: Faults = "refuse",
+    stream: bool | None = None,
 ) -> Dataset:
     """Labeled Faces in the Wild: train on the people of nine folds, verify on the pairs of the tenth.
 
     `folder` contains name/name_0001.jpg, people.txt and pairs.txt. `fold` (0 to 9) is used for verification: its people
     are the unseen identities of the test split, and its 600 pairs are divided into ten balanced folds. "dev" trains on
     peopleDevTrain.txt and verifies pairsDevTest.txt. `also` adds the identities of other folders to the training data.
-    Training uses people with at least `least` images, of which `test_fraction` are held out to measure accuracy. To
-    verify all 6,000 pairs, train on the data set 'faces' with `verify = "lfw"`.
+    Training uses people with at least `least` images, of which `test_fraction` are held out to measure accuracy.
+    `stream` is that of the data set 'faces'. To verify all 6,000 pairs, train on 'faces' with `verify = "lfw"`.
     """
     base = root / Path(folder).expanduser()
     listing = list_people([base, *(root / Path(other).expanduser() for other in also)], shared_names=shared_names)
@@ -178,7 +190,7 @@ def lfw(
     own = {person for person, group in zip(listing.classes, listing.groups, strict=True) if group == base.name}
     train = with_enough_images(listing.classes, least) - (own - trained) - unseen
     selected = select_people(listing, train | unseen)
-    found = gather(root, f"lfw-{base.name}", selected, size, faults)
+    found = gather(root, f"lfw-{base.name}", selected, size, faults, stream)
     people = People(found.inputs, found.listing.classes, found.listing.groups if also else (), found.notes)
     dataset, test_row = closed_set("lfw", people, test_fraction, unseen)
     named = "pairsDevTest.txt" if fold == "dev" else "pairs.txt"

@@ -12,9 +12,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedra.core.deferred import DeferredInputs
 from fedra.data.cache import cached
 from fedra.data.image_sizes import UNALIGNED, crop_note, image_sizes
-from fedra.data.images import Listing, list_images, read_usable_images, shorten_list
+from fedra.data.images import Listing, find_unusable_images, list_images, read_usable_images, shorten_list
+from fedra.data.streaming import ImageFiles, choose_stream
 from fedra.errors import ConfigError, DataError, nearest
 
 Faults = Literal["refuse", "skip"]
@@ -23,7 +25,7 @@ SharedNames = Literal["refuse", "join", "apart"]
 
 @dataclass(frozen=True)
 class GatheredPeople:
-    """Decoded images, uint8 (N, 3, size, size), their listing, and notes on what was skipped."""
+    """Images, uint8 (N, 3, size, size), decoded or deferred, their listing, and notes on what was skipped."""
 
     inputs: Tensor
     listing: Listing
@@ -99,15 +101,22 @@ def with_enough_images(people: Iterable[str], least: int) -> set[str]:
     return {person for person, images in Counter(people).items() if images >= least}
 
 
-def gather(root: Path, name: str, listing: Listing, size: int, faults: Faults) -> GatheredPeople:
-    """Read the pixels of a listing, from the cache if nothing has changed.
+def gather(
+    root: Path, name: str, listing: Listing, size: int, faults: Faults, stream: bool | None = None
+) -> GatheredPeople:
+    """Read the pixels of a listing, from the cache if nothing has changed, or leave them in their files (`stream`).
 
     Faulty images are those that cannot be decoded, repeated copies of an image of the same person, and all copies of an
     image that two people share. They raise one error, or are skipped and listed in the notes.
     """
+    streams, why = choose_stream(stream, len(listing.paths), size)
 
     def decode() -> dict[str, Tensor]:
-        inputs, problems = read_usable_images(listing.paths, size=(size, size), square=True)
+        if streams:
+            return examine(None, find_unusable_images(listing.paths, size=(size, size)))
+        return examine(*read_usable_images(listing.paths, size=(size, size), square=True))
+
+    def examine(inputs: Tensor | None, problems: dict[int, str]) -> dict[str, Tensor]:
         problems |= {row: reason for row, reason in _find_copies(listing).items() if row not in problems}
         faulty = [f"{listing.paths[row]} ({problems[row]})" for row in sorted(problems)]
         if faulty and faults == "refuse":
@@ -115,21 +124,23 @@ def gather(root: Path, name: str, listing: Listing, size: int, faults: Faults) -
                 f"{len(faulty)} images are unusable: repair or remove them, or set faults = 'skip' to skip them: "
                 f"{shorten_list(faulty)}"
             )
-        rows = torch.tensor([row for row in range(len(inputs)) if row not in problems], dtype=torch.int64)
+        rows = torch.tensor([row for row in range(len(listing.paths)) if row not in problems], dtype=torch.int64)
         text = torch.tensor(list("\n".join(faulty).encode()), dtype=torch.uint8)
         sizes = image_sizes([listing.paths[row] for row in rows.tolist()])
-        return {"inputs": inputs if not faulty else inputs[rows], "rows": rows, "left_out": text, "sizes": sizes}
+        pixels = {} if inputs is None else {"inputs": inputs if not faulty else inputs[rows]}
+        return pixels | {"rows": rows, "left_out": text, "sizes": sizes}
 
     people = hashlib.blake2b("\n".join(listing.classes).encode(), digest_size=16).hexdigest()
-    fields = {"size": size, "faults": faults, "people": people, "sizes": True}
+    fields = {"size": size, "faults": faults, "people": people, "sizes": True} | ({"stream": True} if streams else {})
     cache = cached(root, name, listing.paths, decode, fields)
     skipped = bytes(cache["left_out"].tolist()).decode()
-    notes = {"left out": skipped} if skipped else {}
+    notes = why | ({"left out": skipped} if skipped else {})
     if note := crop_note(cache["sizes"], (size, size)):
         notes[UNALIGNED] = note
     if not len(cache["rows"]):
         raise DataError(f"'{name}' has no usable image: {shorten_list(skipped.splitlines())}")
-    return GatheredPeople(cache["inputs"], listing if not skipped else rows_of(listing, cache["rows"].tolist()), notes)
+    used = listing if not skipped else rows_of(listing, cache["rows"].tolist())
+    return GatheredPeople(DeferredInputs(ImageFiles.of(used.paths, size)) if streams else cache["inputs"], used, notes)
 
 
 def _find_copies(listing: Listing) -> dict[int, str]:

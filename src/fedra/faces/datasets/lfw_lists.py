@@ -6,39 +6,14 @@ pair are in the same fold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedra.errors import DataError
+from fedra.faces.datasets.named_pair import NamedPair
+from fedra.faces.datasets.sllfw_list import is_photo_line, parse_photo_pairs
 
-Photo = tuple[str, int]
-"""A person's name and the number of the image, from 1."""
 DIGITS = 18
 """Maximum number of digits of a number: Python rejects integers with thousands of digits."""
-
-
-@dataclass(frozen=True)
-class NamedPair:
-    """A pair of photos.
-
-    Args:
-        first: Person and image number of the first photo.
-        second: Person and image number of the second photo.
-        fold: Fold of the pair, from 0.
-
-    Example:
-        >>> NamedPair(("Ada", 1), ("Ada", 2), 0).same
-        True
-    """
-
-    first: Photo
-    second: Photo
-    fold: int
-
-    @property
-    def same(self) -> bool:
-        """Whether both photos show the same person."""
-        return self.first[0] == self.second[0]
 
 
 def read_people(path: Path | str) -> tuple[tuple[str, ...], ...]:
@@ -74,7 +49,7 @@ def read_people(path: Path | str) -> tuple[tuple[str, ...], ...]:
 
 
 def read_pair_list(path: Path | str) -> tuple[NamedPair, ...]:
-    """Read pairs.txt or a development list.
+    """Read pairs.txt, a development list, or SLLFW's list (pair_SLLFW.txt, one photo to a line).
 
     Args:
         path: The file.
@@ -89,6 +64,8 @@ def read_pair_list(path: Path | str) -> tuple[NamedPair, ...]:
     path = Path(path)
     lines = _lines(path)
     number, head = lines[0]
+    if is_photo_line(head):
+        return parse_photo_pairs(path, lines)
     if len(head) > 2:
         raise DataError(
             f"{path}, line {number}: the first line must be the numbers of folds and pairs, got '{' '.join(head)}'"

@@ -9,11 +9,21 @@ if the flag is not zero, it is the number of labels (f32) that follow.
 from __future__ import annotations
 
 import mmap
+import os
+import socket
 import struct
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedra.console import CountProgress
+from fedra.data.streaming import ImageSource
 from fedra.errors import DataError
 
 MAGIC = 0xCED7230A
@@ -40,58 +50,27 @@ class Record:
     content: bytes
 
 
-class RecordFile:
-    """The records of a .rec file by the keys of its .idx file; records are read on access.
+class RecordBytes:
+    """The content of a .rec file, memory-mapped: records by offset. `key` names a record in error messages."""
 
-    Args:
-        path: The .rec file, with its .idx file next to it.
-
-    Example:
-        >>> len(RecordFile("casia/train.rec"))
-        501195
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        path = Path(path)
+    def __init__(self, path: Path) -> None:
         self.path = path
-        index = path.with_suffix(".idx")
-        for file in (path, index):
-            if not file.is_file():
-                raise DataError(f"{file} does not exist: a record set is a .rec file with an .idx file next to it")
-        if not path.stat().st_size:
-            raise DataError(f"{path} is empty: download it again")
-        self._offsets = _read_offsets(index)
         with path.open("rb") as stream:
             self._bytes = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
-    def __len__(self) -> int:
-        return len(self._offsets)
+    def close(self) -> None:
+        """Close the file."""
+        self._bytes.close()
 
-    @property
-    def keys(self) -> list[int]:
-        """The keys of all records, in order."""
-        return sorted(self._offsets)
+    def record(self, key: int, offset: int) -> Record:
+        """Read the record at an offset."""
+        return self._record(key, self._data(key, offset))
 
-    def __getitem__(self, key: int) -> Record:
-        """Read the record with a key of the .idx file."""
-        return self._record(key, self._data(key))
-
-    def labels(self, key: int) -> tuple[float, ...]:
-        """Read the labels of a record without its image.
-
-        Args:
-            key: A key of the .idx file.
-
-        Returns:
-            The labels.
-
-        Example:
-            >>> RecordFile("casia/train.rec").labels(1)
-            (0.0,)
-        """
-        flag, start, length = self._part(key, self._offset(key))
+    def labels(self, key: int, offset: int) -> tuple[float, ...]:
+        """Read the labels of the record at an offset."""
+        flag, start, length = self._part(key, offset)
         if flag:
-            return self[key].labels
+            return self.record(key, offset).labels
         count = struct.unpack_from("<I", self._bytes, start)[0] if length >= _HEADER.size else 0
         return self._record(key, self._bytes[start : start + min(length, _HEADER.size + 4 * count)]).labels
 
@@ -106,9 +85,8 @@ class RecordFile:
             raise self._damaged(key, f"it declares {count} labels and is shorter")
         return Record(struct.unpack_from(f"<{count}f", data, _HEADER.size), True, data[end:])
 
-    def _data(self, key: int) -> bytes:
+    def _data(self, key: int, offset: int) -> bytes:
         """Return the bytes of a record, its parts joined."""
-        offset = self._offset(key)
         parts: list[bytes] = []
         while True:
             flag, start, length = self._part(key, offset)
@@ -118,11 +96,6 @@ class RecordFile:
             if flag in (0, 3):
                 return struct.pack("<I", MAGIC).join(parts)
             offset = start + (length + 3) // 4 * 4
-
-    def _offset(self, key: int) -> int:
-        if key not in self._offsets:
-            raise DataError(f"{self.path.with_suffix('.idx')} has no record {key}: download both files again")
-        return self._offsets[key]
 
     def _part(self, key: int, offset: int) -> tuple[int, int, int]:
         """Return the flag, the start and the length of the part at an offset."""
@@ -138,24 +111,100 @@ class RecordFile:
         return DataError(f"{self.path}, record {key}: {reason}: download the .rec and .idx files again")
 
 
-def _read_offsets(index: Path) -> dict[int, int]:
-    """Read the offset of each record by key."""
+class RecordFile:
+    """The records of a .rec file by the keys of its .idx file; records are read on access.
+
+    Args:
+        path: The .rec file, with its .idx file next to it.
+
+    Example:
+        >>> len(RecordFile("casia/train.rec"))
+        501195
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        check_record_files(self.path)
+        self._keys, self._offsets = _read_offsets(self.path.with_suffix(".idx"))
+        self._bytes = RecordBytes(self.path)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def keys(self) -> list[int]:
+        """The keys of all records, in order."""
+        found: list[int] = self._keys.tolist()
+        return found
+
+    def __getitem__(self, key: int) -> Record:
+        """Read the record with a key of the .idx file."""
+        return self._bytes.record(key, self.offset(key))
+
+    def labels(self, key: int) -> tuple[float, ...]:
+        """Read the labels of a record without its image.
+
+        Args:
+            key: A key of the .idx file.
+
+        Returns:
+            The labels.
+
+        Example:
+            >>> RecordFile("casia/train.rec").labels(1)
+            (0.0,)
+        """
+        return self._bytes.labels(key, self.offset(key))
+
+    def offset(self, key: int) -> int:
+        """Return the position of a record in the .rec file.
+
+        Args:
+            key: A key of the .idx file.
+
+        Returns:
+            The offset in bytes.
+
+        Example:
+            >>> RecordFile("casia/train.rec").offset(0)
+            0
+        """
+        place = int(np.searchsorted(self._keys, key))
+        if place == len(self._keys) or self._keys[place] != key:
+            raise DataError(f"{self.path.with_suffix('.idx')} has no record {key}: download both files again")
+        return int(self._offsets[place])
+
+
+def check_record_files(path: Path) -> None:
+    """Raise if a .rec file or its .idx file does not exist, or is empty."""
+    for file in (path, path.with_suffix(".idx")):
+        if not file.is_file():
+            raise DataError(f"{file} does not exist: a record set is a .rec file with an .idx file next to it")
+        if not file.stat().st_size:
+            raise DataError(f"{file} is empty: download it again")
+
+
+def _read_offsets(index: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read the keys, in order, and the offset of each; as arrays, because a large set has millions."""
     try:
-        lines = [line.split() for line in index.read_text(encoding="ascii").splitlines() if line.strip()]
-        offsets = {int(key): int(offset) for key, offset in lines}
-    except ValueError:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*no data.*")
+            keys, offsets = np.loadtxt(index, np.int64, comments=None, ndmin=2, encoding="ascii").T
+    except (ValueError, OverflowError):  # not numbers, or not two of them on every line
         raise DataError(f"{index} must have a key and an offset on every line: download it again") from None
-    if not offsets or min(offsets.values()) < 0 or len(offsets) != len(lines):
-        raise DataError(f"{index} is empty or has a key twice: download it again")
-    return offsets
+    order = np.argsort(keys)
+    if offsets.min() < 0 or bool((np.diff(keys[order]) == 0).any()):
+        raise DataError(f"{index} has a key twice or a negative offset: download it again")
+    return keys[order], offsets[order]
 
 
 @dataclass(frozen=True)
 class RecordPeople:
-    """Keys of the image records and the identity of each."""
+    """Keys of the image records, and the offset and the identity of each, as int64 tensors."""
 
-    keys: tuple[int, ...]
-    identities: tuple[int, ...]
+    keys: Tensor
+    offsets: Tensor
+    identities: Tensor
 
 
 def record_people(records: RecordFile, *, least: int = 1, most_identities: int | None = None) -> RecordPeople:
@@ -166,31 +215,41 @@ def record_people(records: RecordFile, *, least: int = 1, most_identities: int |
     """
     ranges = _ranges(records)
     if ranges is None:
-        by_identity: dict[int, list[int]] = {}
-        for key in records.keys:
-            by_identity.setdefault(_identity(records, key), []).append(key)
-        groups = [by_identity[identity] for identity in sorted(by_identity)]
+        every = np.array(records.keys)
+        labels = np.array(_identities(records, every.tolist()))
+        ends = np.unique(labels, return_counts=True)[1].cumsum()
+        groups = np.split(every[np.argsort(labels, kind="stable")], ends[:-1])
     else:
-        groups = [list(range(start, end)) for start, end in ranges]
+        groups = [np.arange(start, end) for start, end in ranges]
     chosen = [group for group in groups if len(group) >= least][:most_identities]
-    keys, identities = [], []
-    for group in chosen:
-        labels = {_identity(records, key) for key in (group if ranges else group[:1])}
-        if len(labels) > 1:
+    keys = np.concatenate([np.empty(0, np.int64), *chosen])
+    identities = np.array(_identities(records, keys.tolist()), np.int64)
+    for group, labels in zip(chosen, np.split(identities, np.cumsum([len(group) for group in chosen])), strict=False):
+        if len(found := np.unique(labels)) > 1:
             raise DataError(
-                f"{records.path}: records {group[0]} to {group[-1]} must have one label, got {sorted(labels)[:5]}: "
+                f"{records.path}: records {group[0]} to {group[-1]} must have one label, got {found[:5].tolist()}: "
                 "download the .rec and .idx files again"
             )
-        keys += group
-        identities += [labels.pop()] * len(group)
-    return RecordPeople(tuple(keys), tuple(identities))
+    offsets = np.array([records.offset(key) for key in keys.tolist()], np.int64)
+    return RecordPeople(*map(torch.from_numpy, (keys, offsets, identities)))
+
+
+def _identities(records: RecordFile, keys: Sequence[int]) -> list[int]:
+    """Read the identity of each record."""
+    found = []
+    with CountProgress("reading the labels of records", len(keys)) as bar:
+        for key in keys:
+            found.append(_identity(records, key))
+            bar.advance(1)
+    return found
 
 
 def _ranges(records: RecordFile) -> list[tuple[int, int]] | None:
     """Return the range of image keys of each identity, or None if record 0 does not give it."""
-    if 0 not in records.keys[:1] or not records[0].listed:
+    keys = records.keys
+    if 0 not in keys[:1] or not records[0].listed:
         return None
-    last = records.keys[-1]
+    last = keys[-1]
     start, end = _range(records, 0, last)
     return [_range(records, key, last) for key in range(start, end)]
 
@@ -214,20 +273,51 @@ def _identity(records: RecordFile, key: int) -> int:
     return int(label)
 
 
-@dataclass(frozen=True)
-class EncodedImages(Sequence[bytes]):
-    """The encoded images of records, read on access."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecordImages(ImageSource):
+    """The encoded images of records; each process opens the .rec file itself."""
 
-    records: RecordFile
-    keys: tuple[int, ...]
+    path: str
+    length: int
+    keys: Tensor
+    offsets: Tensor
 
-    def __len__(self) -> int:
+    @classmethod
+    def of(cls, path: Path, people: RecordPeople, size: int) -> RecordImages:
+        """The images of these people."""
+        where, length = os.path.abspath(path), path.stat().st_size
+        return cls(size=size, path=where, length=length, keys=people.keys, offsets=people.offsets)
+
+    def count(self) -> int:
         return len(self.keys)
 
+    @contextmanager
+    def open(self) -> Iterator[Callable[[int], bytes]]:
+        if (length := Path(self.path).stat().st_size) != self.length:
+            raise DataError(
+                f"{self.path} must have {self.length} bytes, as when its records were listed, got {length} on "
+                f"{socket.gethostname()}: do not change it during a run, and copy the same file to all machines"
+            )
+        with closing(RecordBytes(Path(self.path))) as records:
+            yield lambda row: records.record(int(self.keys[row]), int(self.offsets[row])).content
+
+    def name(self, row: int) -> str:
+        return f"{self.path}: record {int(self.keys[row])}"
+
+
+@dataclass(frozen=True)
+class EncodedImages(Sequence[bytes]):
+    """The encoded images of records as a sequence, read on access."""
+
+    content: Callable[[int], bytes]
+    total: int
+
+    def __len__(self) -> int:
+        return self.total
+
     def __getitem__(self, which: int | slice) -> bytes | list[bytes]:  # type: ignore[override]
-        if isinstance(which, slice):
-            return [self.records[key].content for key in self.keys[which]]
-        return self.records[self.keys[which]].content
+        rows = range(self.total)[which]
+        return self.content(rows) if isinstance(rows, int) else [self.content(row) for row in rows]
 
 
 def read_property(path: Path | str) -> tuple[int, int, int] | None:

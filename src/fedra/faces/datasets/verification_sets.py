@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedra.core.deferred import DeferredInputs
 from fedra.data.cache import cached
 from fedra.data.dataset import Pairs
 from fedra.data.image_sizes import crop_note, image_sizes
@@ -18,9 +19,11 @@ from fedra.data.images import Listing, indices, list_images, read_images
 from fedra.data.loading import DATASETS, data_root, load
 from fedra.data.pairs import FOLDS, draw_pairs
 from fedra.data.sets.pickled import read_pickle
+from fedra.data.streaming import ImageFiles, PackedImages, join_bytes
 from fedra.errors import DataError
 from fedra.faces.datasets.gathering import rows_of
-from fedra.faces.datasets.lfw_lists import NamedPair, Photo, read_pair_list
+from fedra.faces.datasets.lfw_lists import read_pair_list
+from fedra.faces.datasets.named_pair import NamedPair, Photo
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ def verification_set(
     width: int | None = None,
     pairs: int | None = None,
     seed: int = 0,
+    stream: bool = False,
     **settings: Any,
 ) -> VerificationSet:
     """Open a verification set of any kind.
@@ -68,6 +72,7 @@ def verification_set(
         width: Images that are all `size` high and `width` wide are used unchanged.
         pairs: For a folder of identities: the maximum number of pairs.
         seed: For a folder of identities: random seed of the pairs.
+        stream: Whether images stay encoded until they are needed; not for data sets.
         settings: For a data set: its fields.
 
     Returns:
@@ -80,11 +85,11 @@ def verification_set(
     base = data_root() if root is None else Path(root).expanduser()
     path = base / Path(on).expanduser()
     if path.is_file():
-        return bin_set(path, size=size, root=base)
+        return bin_set(path, size=size, root=base, stream=stream)
     if (path / "pairs.txt").is_file():
-        return lfw_set(path, size=size, width=width, root=base)
+        return lfw_set(path, size=size, width=width, root=base, stream=stream)
     if path.is_dir():
-        return folder_set(path, size=size, width=width, pairs=pairs, seed=seed, root=base)
+        return folder_set(path, size=size, width=width, pairs=pairs, seed=seed, root=base, stream=stream)
     if str(on) not in DATASETS:
         raise DataError(f"'{on}' must be a data set, or a file or folder under {base}: check the name")
     dataset = load(str(on), root=base, **settings)
@@ -93,7 +98,9 @@ def verification_set(
     return VerificationSet(dataset.name, dataset.test.inputs, dataset.pairs, dataset.test.targets)
 
 
-def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None) -> VerificationSet:
+def bin_set(
+    path: Path | str, *, size: int = 112, root: Path | str | None = None, stream: bool = False
+) -> VerificationSet:
     """Read one of InsightFace's .bin files: a pickle of 2 P encoded images and P booleans.
 
     Images 2 i and 2 i + 1 are pair i. Only lists, bytes, booleans and numpy arrays are unpickled; anything else raises.
@@ -102,6 +109,7 @@ def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None
         path: The file.
         size: Images are read as squares of this side.
         root: Folder of the cache; default: the folder of the file.
+        stream: Whether images stay encoded, in the cache, until they are needed.
 
     Returns:
         The images and pairs.
@@ -111,13 +119,11 @@ def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None
         'agedb_30'
     """
     path = Path(path)
-    cache = cached(
-        Path(root or path.parent),
-        f"bin-{path.stem}",
-        [path],
-        lambda: _read_bin(path, size),
-        {"path": str(path), "size": size, "sizes": True},
-    )
+    fields = {"path": str(path), "size": size, "sizes": True} | ({"stream": True} if stream else {})
+    cache = cached(Path(root or path.parent), f"bin-{path.stem}", [path], lambda: _read_bin(path, size, stream), fields)
+    images = cache["images"]
+    if stream:
+        images = DeferredInputs(PackedImages(size=size, label=str(path), encoded=images, ends=cache["ends"]))
     note = crop_note(cache["sizes"], (size, size))
     same = cache["same"].bool()
     rows = torch.arange(2 * len(same)).view(-1, 2)
@@ -125,7 +131,7 @@ def bin_set(path: Path | str, *, size: int = 112, root: Path | str | None = None
     folds = torch.arange(len(same)) * FOLDS // len(same)
     pairs = Pairs(rows[:, 0].contiguous(), rows[:, 1].contiguous(), same, folds)
     people = torch.unique(people, return_inverse=True)[1]
-    return VerificationSet(path.stem, cache["images"], pairs, people, note=note)
+    return VerificationSet(path.stem, images, pairs, people, note=note)
 
 
 def lfw_set(
@@ -135,6 +141,7 @@ def lfw_set(
     width: int | None = None,
     pairs: str = "pairs.txt",
     root: Path | str | None = None,
+    stream: bool = False,
 ) -> VerificationSet:
     """Read a folder with a list of pairs in LFW's format; folder/name/name_0001.jpg is image 1 of a person.
 
@@ -144,6 +151,7 @@ def lfw_set(
         width: Images that are all `size` high and `width` wide are used unchanged.
         pairs: Name of the list.
         root: Folder of the cache; default: the parent folder.
+        stream: Whether images stay in their files until they are needed, as squares of `size`.
 
     Returns:
         The pairs, and the images in them.
@@ -158,7 +166,7 @@ def lfw_set(
     wanted = {photo for pair in listed for photo in (pair.first, pair.second)}
     rows = [row for row, photo in enumerate(photos(listing)) if photo in wanted]
     chosen = rows_of(listing, rows)
-    images, note = _images(Path(root or folder.parent), folder, chosen, size, width)
+    images, note = _images(Path(root or folder.parent), folder, chosen, size, width, stream)
     names = tuple(sorted(set(chosen.classes)))
     rows_of_pairs = listed_pairs(listed, chosen, folder / pairs)
     return VerificationSet(folder.name, images, rows_of_pairs, indices(chosen.classes, names), names, note)
@@ -172,6 +180,7 @@ def folder_set(
     pairs: int | None = None,
     seed: int = 0,
     root: Path | str | None = None,
+    stream: bool = False,
 ) -> VerificationSet:
     """Read all images folder/identity/image, with balanced random pairs.
 
@@ -182,6 +191,7 @@ def folder_set(
         pairs: Maximum number of pairs.
         seed: Random seed of the pairs.
         root: Folder of the cache; default: the parent folder.
+        stream: Whether images stay in their files until they are needed, as squares of `size`.
 
     Returns:
         The images and pairs.
@@ -194,7 +204,7 @@ def folder_set(
     listing = list_images(folder)
     names = tuple(sorted(set(listing.classes)))
     people = indices(listing.classes, names)
-    images, note = _images(Path(root or folder.parent), folder, listing, size, width)
+    images, note = _images(Path(root or folder.parent), folder, listing, size, width, stream)
     return VerificationSet(folder.name, images, draw_pairs(people, pairs, seed=seed), people, names, note)
 
 
@@ -221,8 +231,13 @@ def photos(listing: Listing) -> list[Photo]:
     ]
 
 
-def _images(root: Path, folder: Path, listing: Listing, size: int, width: int | None) -> tuple[Tensor, str | None]:
+def _images(
+    root: Path, folder: Path, listing: Listing, size: int, width: int | None, stream: bool
+) -> tuple[Tensor, str | None]:
     """Read images as squares of `size`, or unchanged if all are `size` high and `width` wide; also return a note."""
+    if stream:
+        note = crop_note(image_sizes(listing.paths), (size, size))
+        return DeferredInputs(ImageFiles.of(listing.paths, size)), note
 
     def decode() -> dict[str, Tensor]:
         sizes = image_sizes(listing.paths)
@@ -235,18 +250,22 @@ def _images(root: Path, folder: Path, listing: Listing, size: int, width: int | 
     return cache["images"], crop_note(cache["sizes"], (size, int(cache["images"].shape[3])))
 
 
-def _read_bin(path: Path, size: int) -> dict[str, Tensor]:
+def _read_bin(path: Path, size: int, stream: bool) -> dict[str, Tensor]:
+    """Read a .bin file; with `stream`, its images stay encoded, one after the other, with the end of each."""
     content = read_pickle(path.read_bytes(), path, "a .bin file of verification pairs")
     if not isinstance(content, tuple | list) or len(content) != 2:
         raise DataError(f"{path} must contain a list of images and a list of booleans: download it again")
     encoded, same = _check_images(path, content[0]), _check_labels(path, content[1])
     if not same or len(encoded) != 2 * len(same):
         raise DataError(f"{path} must have 2 images per pair, got {len(encoded)} for {len(same)}: download it again")
+    found = {"same": torch.tensor(same, dtype=torch.uint8), "sizes": image_sizes(encoded)}
+    if stream:
+        joined, ends = join_bytes(encoded)
+        return found | {"images": joined, "ends": ends}
     try:
-        images = read_images(encoded, size=(size, size), square=True)
+        return found | {"images": read_images(encoded, size=(size, size), square=True)}
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    return {"images": images, "same": torch.tensor(same, dtype=torch.uint8), "sizes": image_sizes(encoded)}
 
 
 def _check_images(path: Path, images: Any) -> list[bytes]:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +16,18 @@ from fedra.errors import ConfigError, DataError
 from fedra.faces.metrics.embedding_checks import check_flags
 from fedra.faces.metrics.error_rates import Scores
 from fedra.faces.metrics.identification import ClosedSet
-from fedra.losses.loss_plot import COLORS, INK
+from fedra.pictures import (
+    COLORS,
+    DASHED,
+    INK,
+    SMALL,
+    TITLE,
+    line_style,
+    make_panels,
+    name_ticks,
+    place_legend,
+    use_counts,
+)
 from fedra.writing import save_figure
 
 GENUINE, IMPOSTOR = COLORS[0], COLORS[1]
@@ -36,9 +46,9 @@ def draw_roc(curves: Mapping[str, Scores], path: Path | str) -> None:
         # Zero is not on a logarithmic axis: draw it at the rate of one impostor.
         shown = np.maximum(far, 1 / len(scores.impostor))
         label = f"{name} (AUROC {scores.auroc():.4f}, EER {scores.eer():.2%})"
-        axes.plot(shown, tar, color=COLORS[number % len(COLORS)], linewidth=1.8, label=label)
+        axes.plot(shown, tar, label=label, **line_style(number))
     axes.set(xscale="log", xlim=(smallest, 1), ylim=(0, 1.01), xlabel="false accept rate", ylabel="true accept rate")
-    axes.legend(frameon=False, fontsize=8)
+    place_legend(axes)
     save_figure(figure, path)
 
 
@@ -54,9 +64,9 @@ def draw_scores(scores: Scores, path: Path | str, threshold: float | None = None
         axes.stairs(density, edges, fill=True, color=color, alpha=0.35, label=label)
         axes.stairs(density, edges, color=color, linewidth=1.2)
     if threshold is not None:
-        axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.3f}")
+        axes.axvline(threshold, color=INK, linewidth=1, linestyle=DASHED, label=f"threshold {threshold:.3f}")
     axes.set(xlabel="score", ylabel="density")
-    axes.legend(frameon=False, fontsize=8)
+    place_legend(axes)
     save_figure(figure, path)
 
 
@@ -66,12 +76,11 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
     for number, (name, found) in enumerate(curves.items()):
         ranks = np.arange(1, len(found.cmc) + 1)
         label = f"{name} (rank 1: {found.rank(1):.2%})"
-        color = COLORS[number % len(COLORS)]
-        axes.plot(ranks, found.cmc, color=color, linewidth=1.8, marker="o", markersize=3.5, label=label)
+        axes.plot(ranks, found.cmc, label=label, **line_style(number, len(ranks)))
     lowest = min(found.cmc[0] for found in curves.values())
-    axes.set(xlabel="rank", ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1.01))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=8)
+    use_counts(axes, "rank")
+    axes.set(ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1.01))
+    place_legend(axes)
     save_figure(figure, path)
 
 
@@ -84,19 +93,16 @@ def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path | str) -> None
         axes.boxplot([list(values)], positions=[number], widths=0.5, showfliers=False, medianprops={"color": INK})
         across = number + jitter.uniform(-0.16, 0.16, len(values))
         axes.plot(across, values, "o", color=color, alpha=0.45, markersize=3.5, label=f"{name} ({np.mean(values):.4f})")
-    axes.set_xticks(range(len(aurocs)), list(aurocs))
+    name_ticks(axes, list(aurocs))
     axes.set(ylabel="AUROC of a client")
-    axes.legend(frameon=False, fontsize=8, title="mean over clients", title_fontsize=8)
+    place_legend(axes, title="mean over clients")
     save_figure(figure, path)
 
 
 def _make_axes(name: str, curves: Mapping[str, object]) -> tuple[Figure, Axes]:
     if not curves:
         raise ConfigError(f"{name} must have at least one entry to plot, got none")
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, (axes,) = make_panels(width=6.4, height=4.4)
     return figure, axes
 
 
@@ -124,12 +130,12 @@ def draw_worst(scores: Tensor, same: Tensor, images_of: ImagesOf, path: Path | s
     halves = np.asarray(figure.subfigures(2, 1))
     titles = ("different people, highest scores", "same person, lowest scores")
     for half, title, rows, color in zip(halves, titles, (impostor, genuine), (IMPOSTOR, GENUINE), strict=True):
-        half.suptitle(title, fontsize=10, color=color, x=0.02, ha="left")
+        half.suptitle(title, fontsize=TITLE, color=color, x=0.02, ha="left")
         grid = half.subplots(2, columns, squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
         for column, row in enumerate(rows.tolist()):
-            grid[0, column].set_title(f"{float(scores[row]):.3f}", fontsize=8, color=INK)
+            grid[0, column].set_title(f"{float(scores[row]):.3f}", fontsize=SMALL, color=INK)
             for axes, image in zip(grid[:, column], images_of(row), strict=True):
                 axes.imshow(_pixels(image, row), interpolation="nearest")
     save_figure(figure, path)

@@ -41,7 +41,7 @@ class KnownPoints:
         self._points = found
         self.fingerprint = f"known-points {hashlib.sha256(content).hexdigest()[:16]}"
 
-    def of(self, photograph: PurePath) -> Points:
+    def of(self, photograph: PurePath | str) -> Points:
         """Return the five points of a photo.
 
         Args:
@@ -51,10 +51,10 @@ class KnownPoints:
             Points (5, 2), x first.
 
         Example:
-            >>> KnownPoints("photos/points.json").of(PurePath("person_00000/0000.jpg")).shape
+            >>> KnownPoints("photos/points.json").of("person_00000/0000.jpg").shape
             (5, 2)
         """
-        name = photograph.as_posix()
+        name = PurePath(photograph).as_posix()
         if name not in self._points:
             raise DataError(f"'{name}' is not in the points file")
         try:

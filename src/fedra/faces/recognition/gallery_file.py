@@ -60,8 +60,9 @@ class GalleryContent:
         return cls(about, (), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
 
     @classmethod
-    def read(cls, path: Path) -> GalleryContent:
+    def read(cls, path: Path | str) -> GalleryContent:
         """Read a gallery file, all bytes at once, because another process may replace it at any time."""
+        path = Path(path)
         try:
             data = path.read_bytes()
         except FileNotFoundError:

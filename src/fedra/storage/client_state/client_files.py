@@ -34,8 +34,8 @@ class File(NamedTuple):
 def write_packed(path: Path, packed: PackedTree, durable: bool = True) -> str:
     """Write a file atomically and return its checksum."""
     data = encode(packed)
-    write_atomically(path, data, durable)
-    return _digest(data)
+    write_atomically(path, data, durable, private=True)  # state of clients, and rows that show people
+    return digest_of(data)
 
 
 def read_packed(path: Path, digest: str) -> PackedTree:
@@ -44,7 +44,7 @@ def read_packed(path: Path, digest: str) -> PackedTree:
         data = path.read_bytes()
     except OSError as error:
         raise DamagedFile(f"the file '{path}' cannot be read ({error.strerror})") from None
-    if _digest(data) != digest:
+    if digest_of(data) != digest:
         raise DamagedFile(f"the file '{path}' is damaged (its checksum differs)")
     try:
         return decode(data)
@@ -52,7 +52,8 @@ def read_packed(path: Path, digest: str) -> PackedTree:
         raise DamagedFile(f"the file '{path}' is damaged ({error})") from None
 
 
-def _digest(data: bytes) -> str:
+def digest_of(data: bytes) -> str:
+    """The first half of the SHA-256 of a file's content."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
