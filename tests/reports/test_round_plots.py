@@ -40,7 +40,7 @@ def test_seeds_are_grouped_and_averaged(runs: list[Path]) -> None:
 def test_groups_of_one_algorithm_are_named_by_what_differs(tmp_path: Path) -> None:
     for rho in (0.5, 2.0):
         fedra.run(table(algorithm={"name": "fedsol", "rho": rho}), out=tmp_path / f"{rho}")
-    assert list(group_runs(sorted(tmp_path.iterdir()))) == ["fedsol (rho=0.5)", "fedsol (rho=2.0)"]
+    assert list(group_runs(sorted(tmp_path.iterdir()))) == ["fedsol, rho=0.5", "fedsol, rho=2.0"]
 
 
 @pytest.mark.parametrize("kind", ["curves", "local-models", "proximal", "drift", "divergence"])

@@ -36,9 +36,10 @@ from fedra.reports.page_numbers import (
     write_time,
     write_value,
 )
-from fedra.reports.record_groups import NEUTRAL, RunGroup, flatten
+from fedra.reports.record_groups import RunGroup
 from fedra.reports.run_files import number, shorten_paths, table_of
 from fedra.reports.run_record import RunRecord
+from fedra.reports.seed_groups import NEUTRAL, flatten
 from fedra.reports.sweep_table import short
 
 STATUS_LEVELS = {"damaged": "bad", "failed": "bad", "stopped": "warn", "running": "info"}

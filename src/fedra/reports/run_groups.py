@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedra.config import reading as configuration
 from fedra.config.mode import title
-from fedra.config.schema import Config
 from fedra.errors import ConfigError
 from fedra.pictures import line_style
-from fedra.reports.sweep_table import short
+from fedra.reports.seed_groups import group_settings
 from fedra.storage.run_folder import RunFolder
 
 Groups = Mapping[str, Sequence[RunFolder]]
-UNIMPORTANT = ("runner.", "device", "checkpoint.", "log.", "sweep")
-"""Settings that a result does not depend on."""
 
 
 def group_runs(paths: Sequence[Path | str]) -> dict[str, list[RunFolder]]:
@@ -33,41 +29,10 @@ def group_runs(paths: Sequence[Path | str]) -> dict[str, list[RunFolder]]:
     """
     if not paths:
         raise ConfigError("a plot must have at least one run, got none: give the folders of runs")
-    by_settings: dict[str, list[RunFolder]] = {}
-    for path in paths:
-        folder = RunFolder(path)
-        by_settings.setdefault(_settings(folder.config()), []).append(folder)
-    members = list(by_settings.values())
-    configs = [runs[0].config() for runs in members]
-    names = [title(config) for config in configs]
-    labels = []
-    for config, name in zip(configs, names, strict=True):
-        rivals = [_flatten(other.model_dump()) for other, own in zip(configs, names, strict=True) if own == name]
-        labels.append(name if len(rivals) == 1 else f"{name} ({_differing(_flatten(config.model_dump()), rivals)})")
-    unique = [
-        label if labels.count(label) == 1 else f"{label} ({runs[0].path.name})"
-        for label, runs in zip(labels, members, strict=True)
-    ]
-    return dict(zip(unique, members, strict=True))
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
-
-
-def _differing(own: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]]) -> str:
-    """Return the settings by which a group differs from others of the same algorithm, such as rho=0.5."""
-    kept = [key for key in own if key != "seed" and not key.startswith(UNIMPORTANT)]
-    keys = [key for key in kept if any(rival.get(key) != own[key] for rival in rivals)]
-    return ", ".join(f"{key.rpartition('.')[2]}={short(own[key])}" for key in keys) or "other fields"
-
-
-def _settings(config: Config) -> str:
-    kept = config.model_dump(exclude={"seed", "runner", "device", "checkpoint", "log", "sweep"})
-    return configuration.write(configuration.read(kept))
+    folders = [RunFolder(path) for path in paths]
+    configs = [folder.config() for folder in folders]
+    groups = group_settings([title(config) for config in configs], [config.model_dump() for config in configs])
+    return {label: [folders[position] for position in members] for label, members in groups.items()}
 
 
 def read_series(runs: Sequence[RunFolder], key: str, factor: float = 1.0) -> tuple[list[int], np.ndarray]:
