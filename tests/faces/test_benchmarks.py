@@ -282,9 +282,8 @@ def test_the_command_evaluates_both(
     assert "mean TPIR at FPIR 0.1" in told
     record = json.loads((tmp_path / "run" / "eval-IJBC.json").read_text())
     assert set(record["protocols"]) == {"verification", "identification", "open-set"}
-    assert {path.name for path in (tmp_path / "run").glob("eval-IJBC-*")} == {
-        "eval-IJBC-roc.svg", "eval-IJBC-scores.svg", "eval-IJBC-cmc.svg",
-    }  # fmt: skip
+    drawn = {path.name for path in (tmp_path / "run").glob("eval-IJBC-*")}
+    assert drawn == {f"eval-IJBC-{name}.{kind}" for name in ("roc", "scores", "cmc") for kind in ("svg", "csv")}
     code, told, error = tiny.call(capsys, "eval", tmp_path / "run", "--on", megaface_folder, "--json")
     assert code == 0, error
     assert json.loads(told)["protocols"]["megaface"]["figures"]["distractors"] == 40

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedra.writing import save_figure
-
 MAX_LABELED_CLASSES = 20
 """Maximum number of classes for which cells show counts and axes show class names."""
 
 
 def draw_confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str], path: Path) -> None:
     """Plot a confusion matrix with true classes as rows, shaded by the fraction of the row."""
-    from fedra.pictures import SMALL, make_panels, name_ticks, style_heat_map  # slow to import and only needed here
+    from fedra.pictures import SMALL, make_panels, name_ticks, save_picture, style_heat_map  # slow to import
 
     classes = [str(name) for name in classes]
     counts = np.asarray(matrix, dtype=np.int64)
@@ -31,4 +29,8 @@ def draw_confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str], path
         name_ticks(axes, classes)
         name_ticks(axes, classes, axis="y")
     axes.set(xlabel="predicted class", ylabel="true class")
-    save_figure(figure, path)
+    rows = [
+        {"true": classes[row], "predicted": classes[column], "examples": int(counts[row, column])}
+        for row, column in np.ndindex(counts.shape)
+    ]
+    save_picture(figure, path, rows)

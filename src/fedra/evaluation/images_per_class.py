@@ -9,8 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedra.writing import save_figure
-
 GROUPS = 5
 """Largest number of groups of classes."""
 
@@ -73,13 +71,11 @@ def group_by_images(counts: Tensor, class_accuracy: Tensor, groups: int = GROUPS
 
 def draw_images_per_class(groups: Sequence[ImageGroup], path: Path) -> None:
     """Plot the accuracy of each group of classes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import and only needed here
-    from matplotlib.figure import Figure
+    from fedra.pictures import COLORS, SMALL, make_panels, save_picture  # slow to import and only needed here
 
-    figure = Figure(figsize=(4.8, 3.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    bars = axes.bar([group.label for group in groups], [100 * group.accuracy for group in groups])
-    axes.bar_label(bars, [f"{group.classes:,} classes" for group in groups], fontsize=7, padding=2)
-    axes.set(xlabel="training images of a class", ylabel="accuracy in percent", ylim=(0, 108))
-    save_figure(figure, path)
+    figure, (axes,) = make_panels(width=4.8, height=3.2)
+    accuracies = [100 * group.accuracy for group in groups]
+    bars = axes.bar([group.label for group in groups], accuracies, color=COLORS[0])
+    axes.bar_label(bars, [f"{group.classes:,} classes" for group in groups], fontsize=SMALL, padding=2)
+    axes.set(xlabel="training images of a class", ylabel="accuracy (%)", ylim=(0, 108))
+    save_picture(figure, path, [group._asdict() for group in groups])

@@ -108,9 +108,10 @@ def write_evaluation(
         names = ", ".join(record.outdated)
         tell(console, f"the model has changed: removed its earlier {names} from eval-{record.name}.json")
         for name in (name for part in record.outdated.values() for name in part.get("pictures", ())):
-            (folder / f"eval-{record.name}-{Path(name).name}").unlink(missing_ok=True)
+            for file in _files_of(record.name, Path(name).name):
+                (folder / file).unlink(missing_ok=True)
     drawn = [(name, draw) for outcome in found.outcomes.values() for name, draw in outcome.pictures.items()]
-    claim(folder, f"eval-{record.name}.json", *(f"eval-{record.name}-{name}" for name, _ in drawn))
+    claim(folder, f"eval-{record.name}.json", *(file for name, _ in drawn for file in _files_of(record.name, name)))
     with steps(console, "drawing", len(drawn)) as done:
         for name, draw in drawn:
             draw(folder / f"eval-{record.name}-{name}")
@@ -128,3 +129,9 @@ def write_evaluation(
     ordered = {name: protocols[name] for name in get_args(Protocol) if name in protocols}
     write_json(path, {"data": found.data, **asdict(about), "protocols": ordered})
     return path
+
+
+def _files_of(record: str, picture: str) -> tuple[str, str]:
+    """Return the file of a picture, and that of the numbers behind it, which pictures of images do not have."""
+    file = f"eval-{record}-{picture}"
+    return file, str(Path(file).with_suffix(".csv"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -40,9 +41,10 @@ def test_every_picture_is_drawn_and_drawn_alike(tmp_path: Path, kind: str) -> No
         draw_cmc({"first": found}, folder / f"cmc.{kind}")
         draw_worst(values, same, lambda row: (flat(0.2), flat(0.8)), folder / f"worst.{kind}")
     drawn = [{path.name: path.read_bytes() for path in (tmp_path / turn).iterdir()} for turn in turns]
-    assert sorted(drawn[0]) == [f"cmc.{kind}", f"roc.{kind}", f"scores.{kind}", f"worst.{kind}"]
+    numbers = ["cmc.csv", "roc.csv", "scores.csv"]
+    assert sorted(drawn[0]) == sorted([f"cmc.{kind}", f"roc.{kind}", f"scores.{kind}", f"worst.{kind}", *numbers])
     assert drawn[0] == drawn[-1]
-    for path in (tmp_path / "a").iterdir():
+    for path in (tmp_path / "a").glob(f"*.{kind}"):
         if kind == "svg":
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
         else:
@@ -53,6 +55,15 @@ def test_the_legend_tells_auroc_and_eer(tmp_path: Path) -> None:
     path = tmp_path / "roc.svg"
     draw_roc({"mine": scores()}, path)
     assert f"mine (AUROC {scores().auroc():.4f}, EER {scores().eer():.2%})" in path.read_text(encoding="utf-8")
+
+
+def test_the_numbers_behind_a_curve_stand_beside_it(tmp_path: Path) -> None:
+    draw_roc({"mine": scores()}, tmp_path / "roc.svg")
+    with open(tmp_path / "roc.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    far, tar, _ = scores().curve()
+    assert [float(row["far"]) for row in rows] == far.tolist()
+    assert [float(row["tar"]) for row in rows] == tar.tolist()
 
 
 def test_equal_scores_have_a_histogram(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def _test(
     if folder and METRICS["confusion"] in built.measures.tables:
         from fedra.evaluation.confusion_plot import draw_confusion  # matplotlib is slow to import
 
-        claim(folder.path, "confusion.svg")
+        claim(folder.path, "confusion.svg", "confusion.csv")
         draw_confusion(found["confusion"], built.dataset.classes, folder.path / "confusion.svg")
     if job.validation is None:
         return found

@@ -26,12 +26,15 @@ from fedra.pictures import (
     make_panels,
     name_ticks,
     place_legend,
+    save_picture,
     use_counts,
 )
 from fedra.writing import save_figure
 
 GENUINE, IMPOSTOR = COLORS[0], COLORS[1]
 BINS = 80
+MOST_CORNERS = 2000
+"""Largest number of points of a ROC curve in the file with its numbers."""
 
 ImagesOf = Callable[[int], tuple[Tensor, Tensor]]
 """Returns the two images of a pair by its index: (C, H, W), uint8 or floats from 0 to 1."""
@@ -41,15 +44,19 @@ def draw_roc(curves: Mapping[str, Scores], path: Path | str) -> None:
     """Plot TAR over FAR on a logarithmic axis, from the smallest FAR that the impostors can measure."""
     figure, axes = _make_axes("curves", curves)
     smallest = min(1 / len(scores.impostor) for scores in curves.values())
+    rows: list[dict[str, object]] = []
     for number, (name, scores) in enumerate(curves.items()):
-        far, tar, _ = scores.curve()
+        far, tar, thresholds = scores.curve()
         # Zero is not on a logarithmic axis: draw it at the rate of one impostor.
         shown = np.maximum(far, 1 / len(scores.impostor))
         label = f"{name} (AUROC {scores.auroc():.4f}, EER {scores.eer():.2%})"
         axes.plot(shown, tar, label=label, **line_style(number))
+        kept = np.unique(np.linspace(0, len(far) - 1, MOST_CORNERS).round().astype(int))
+        points = zip(far[kept].tolist(), tar[kept].tolist(), thresholds[kept].tolist(), strict=True)
+        rows += [{"run": name, "far": x, "tar": y, "threshold": at} for x, y, at in points]
     axes.set(xscale="log", xlim=(smallest, 1), ylim=(0, 1.01), xlabel="false accept rate", ylabel="true accept rate")
     place_legend(axes)
-    save_figure(figure, path)
+    save_picture(figure, path, rows)
 
 
 def draw_scores(scores: Scores, path: Path | str, threshold: float | None = None) -> None:
@@ -58,16 +65,18 @@ def draw_scores(scores: Scores, path: Path | str, threshold: float | None = None
     low = min(scores.genuine[0], scores.impostor[0])
     high = max(scores.genuine[-1], scores.impostor[-1])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    columns: dict[str, list[float]] = {"from": edges[:-1].tolist(), "to": edges[1:].tolist()}
     for name, values, color in (("genuine", scores.genuine, GENUINE), ("impostor", scores.impostor, IMPOSTOR)):
         density = np.histogram(values, edges)[0] / (len(values) * (edges[1] - edges[0]))
         label = f"{name}, {len(values):,} (mean {values.mean(dtype=np.float64):.3f})"
         axes.stairs(density, edges, fill=True, color=color, alpha=0.35, label=label)
         axes.stairs(density, edges, color=color, linewidth=1.2)
+        columns[name] = density.tolist()
     if threshold is not None:
         axes.axvline(threshold, color=INK, linewidth=1, linestyle=DASHED, label=f"threshold {threshold:.3f}")
     axes.set(xlabel="score", ylabel="density")
     place_legend(axes)
-    save_figure(figure, path)
+    save_picture(figure, path, [dict(zip(columns, bin, strict=True)) for bin in zip(*columns.values(), strict=True)])
 
 
 def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
@@ -77,11 +86,16 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
         ranks = np.arange(1, len(found.cmc) + 1)
         label = f"{name} (rank 1: {found.rank(1):.2%})"
         axes.plot(ranks, found.cmc, label=label, **line_style(number, len(ranks)))
+    rows = [
+        {"run": name, "rank": rank, "identification_rate": float(rate)}
+        for name, found in curves.items()
+        for rank, rate in enumerate(found.cmc, start=1)
+    ]
     lowest = min(found.cmc[0] for found in curves.values())
     use_counts(axes, "rank")
     axes.set(ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1.01))
     place_legend(axes)
-    save_figure(figure, path)
+    save_picture(figure, path, rows)
 
 
 def draw_spread(aurocs: Mapping[str, Sequence[float]], path: Path | str) -> None:
