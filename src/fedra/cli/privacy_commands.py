@@ -33,6 +33,13 @@ def budget(config: ConfigArgument, overrides: Overrides = None) -> None:
     print_line(console, f"delta {found.delta:g}; unit: all data of one client; {sampled}")
     if found.target is not None:
         print_line(console, f"budget {found.target[0]:g}: noise {found.chosen:g} lasts for {found.target[1]} rounds")
+    if found.honest is not None:
+        share, worse = found.honest
+        print_line(
+            console,
+            f"clients add the noise: this holds if at least {share:.0%} of a round's clients add theirs; if only "
+            f"{share / 2:.0%} do, epsilon is {worse:.2f} after all rounds",
+        )
     ratio = found.noise_ratio(EXAMPLE_SIZE)
     if ratio is not None:
         print_line(

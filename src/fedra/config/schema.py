@@ -307,6 +307,17 @@ class PrivacySection(Section):
         "uniform", description="'capped' weights a client by its number of examples, at most cap"
     )
     cap: int = Field(600, ge=1, le=10**9, description="largest number of examples that counts with weights = 'capped'")
+    where: Literal["server", "clients"] = Field(
+        "server",
+        description="who adds the noise; 'clients' needs [secure], and then the server need not be trusted",
+    )
+    honest: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="where = 'clients': share of a round's clients whose noise suffices; the others may drop out, or "
+        "add none",
+    )
     amplification: Literal["auto", "none"] = Field(
         "auto",
         description="'auto' counts on sampled cohorts, which needs cohort.sampling = 'poisson'; 'none' counts every "

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -114,11 +115,15 @@ class ReleasedFold:
         self.uploads = 0
 
     @torch.no_grad()
-    def add_stack(self, uploads: Uploads) -> None:
+    def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
         """Add a stack of uploads to the release."""
         blocks = upload_blocks(self._algorithm, uploads, self._terms)
         self._release.add(self._layout.flatten(blocks), list(map(self._weigh, uploads.examples)))
         self.uploads += len(uploads)
+
+    def add_sum(self, total: np.ndarray, clients: int) -> None:
+        """Refuse a sum: this fold needs single uploads."""
+        raise ConfigError("a secure sum must be folded by a run with [secure], got a run without it")
 
     @torch.no_grad()
     def finish(

@@ -7,9 +7,10 @@ server:  combine the uploads, then let every part finish the round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from fedra.core import tree
@@ -24,6 +25,7 @@ from fedra.core.teachers import look_up, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads, stack_of_one
 from fedra.core.view import Client, Local, Population, Server, Upload
+from fedra.errors import ConfigError
 
 
 def client_update(program: ClientProgram, memory: Tree, data: LocalData) -> tuple[Tree, Upload]:
@@ -117,7 +119,7 @@ class Fold:
         self.add_stack(Uploads.of(upload))
 
     @torch.no_grad()
-    def add_stack(self, uploads: Uploads) -> None:
+    def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
         """Fold in a stack: the combine rule takes it whole, parts that collect get one upload after another."""
         self._combined = self._algorithm.combine.add_stack(self._combined, uploads)
         combine = self._algorithm.combine
@@ -150,6 +152,10 @@ class Fold:
         rule = self._algorithm.combine.center
         stacks = {name: torch.stack([one[name] for one in values]) for name in values[0]}
         return {name: rule(s) if s.is_floating_point() else s.amax(dim=0) for name, s in stacks.items()}
+
+    def add_sum(self, total: np.ndarray, clients: int) -> None:
+        """Refuse a sum: this fold needs single uploads."""
+        raise ConfigError("a secure sum must be folded by a run with [secure], got a run without it")
 
     @torch.no_grad()
     def finish(

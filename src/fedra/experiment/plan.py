@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from fedra.core.evaluate import Counts
 from fedra.core.job import ServerJob
@@ -43,8 +45,12 @@ class RoundFold(Protocol):
         """The number of uploads so far."""
         ...
 
-    def add_stack(self, uploads: Uploads) -> None:
-        """Fold in a stack of uploads."""
+    def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
+        """Fold in a stack of uploads; `clients` are the numbers of their clients."""
+        ...
+
+    def add_sum(self, total: np.ndarray, clients: int) -> None:
+        """Fold in the secure sum over a number of clients."""
         ...
 
     def finish(

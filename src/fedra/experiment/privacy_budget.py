@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fedra.config.schema import Config
 from fedra.errors import ConfigError
-from fedra.experiment.private_run import sampling_rate
-from fedra.privacy.accounting import Mechanism, noise_for
+from fedra.experiment.private_run import mechanism_of, planned_noise, sampling_rate
+from fedra.experiment.secure_run import adds_noise_by_clients
 
 POINTS = (0.1, 0.25, 0.5, 1.0)
 """Shares of the rounds at which epsilon is computed."""
@@ -27,6 +27,8 @@ class Budget:
         chosen: The configured noise, or the noise for the target.
         target: The configured budget, and the last round within it; None without one.
         clients: Expected clients per round; None if the data decide the number of clients.
+        honest: With noise by clients, the share of them whose noise suffices, and epsilon if only half as many add
+            theirs; None if the server adds it.
 
     Example:
         ```python
@@ -41,6 +43,7 @@ class Budget:
     chosen: float
     target: tuple[float, int] | None
     clients: float | None
+    honest: tuple[float, float] | None = None
 
     def noise_ratio(self, parameters: int) -> float | None:
         """Length of the noise on the mean over the clip norm, for a model of a number of parameters.
@@ -78,23 +81,22 @@ def plan_budget(config: Config) -> Budget:
         raise ConfigError("privacy.delta must be set, got none: set it below 1 / clients, such as 1e-5")
     if privacy.noise == "auto" and privacy.epsilon is None:
         raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
-    if privacy.noise == "auto":
-        assert privacy.epsilon is not None
-        chosen = noise_for(privacy.epsilon, privacy.delta, rate, config.rounds)
-    else:
-        chosen = privacy.noise
+    chosen = planned_noise(config, privacy.delta)
     rounds = tuple(sorted({max(1, round(share * config.rounds)) for share in POINTS}))
     epsilons = {
-        factor * chosen: tuple(Mechanism(factor * chosen, rate).epsilon(count, privacy.delta) for count in rounds)
+        factor * chosen: tuple(mechanism_of(config, factor * chosen).epsilon(count, privacy.delta) for count in rounds)
         for factor in FACTORS
     }
     target = None
     if privacy.epsilon is not None:
-        last = Mechanism(chosen, rate).releases_within(privacy.epsilon, privacy.delta)
+        last = mechanism_of(config, chosen).releases_within(privacy.epsilon, privacy.delta)
         target = (privacy.epsilon, min(last, config.rounds))
     count = config.partition.clients
     clients = config.cohort.fraction * count if count else None
-    return Budget(privacy.delta, rate, rounds, epsilons, chosen, target, clients)
+    honest = None
+    if adds_noise_by_clients(config):
+        honest = (privacy.honest, mechanism_of(config, chosen * 0.5**0.5).epsilon(config.rounds, privacy.delta))
+    return Budget(privacy.delta, rate, rounds, epsilons, chosen, target, clients, honest)
 
 
 def planned_epsilon(config: Config) -> float | None:
@@ -117,4 +119,4 @@ def planned_epsilon(config: Config) -> float | None:
         return privacy.epsilon
     if privacy.noise == "auto":
         return None
-    return Mechanism(privacy.noise, sampling_rate(config)).epsilon(config.rounds, privacy.delta)
+    return mechanism_of(config, privacy.noise).epsilon(config.rounds, privacy.delta)

@@ -15,13 +15,26 @@ from fedra.config.schema import Config, PrivacySection
 from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import ReleaseTerms
 from fedra.core.job import ServerJob
-from fedra.core.released_fold import Layout, Release, Released, ReleasedFold, upload_blocks
+from fedra.core.released_fold import Layout, ReleasedFold, upload_blocks
 from fedra.core.tree import unflatten
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Server
 from fedra.errors import ConfigError
 from fedra.experiment.cohort import CohortRule, Expected
 from fedra.experiment.plan import Plan
+from fedra.experiment.secure_run import (
+    SKELLAM_ACCOUNTANT,
+    RingFold,
+    RingRelease,
+    adds_noise_by_clients,
+    check_noise_by_clients,
+    check_small_cohorts,
+    coarsest_mechanism,
+    is_secure,
+    noise_by_clients,
+    ring_vectors,
+    whom_to_trust,
+)
 from fedra.parts.private import PrivateMean
 from fedra.privacy.accounting import Mechanism, accountant_name, check_installed, noise_for
 from fedra.privacy.client_level import ClipAndNoise, PrivateSum
@@ -44,6 +57,7 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
     if privacy.level == "none":
         return
     check_installed()
+    check_noise_by_clients(config)
     if is_centralized(config):
         raise ConfigError("privacy.level = 'client' needs clients, got mode = 'centralized': train federated")
     if privacy.epsilon is None and privacy.noise == "auto":
@@ -81,7 +95,7 @@ def add_privacy(config: Config, job: ServerJob) -> Algorithm:
     expected = config.cohort.fraction * clients
     part = PrivateMean(
         inner=algorithm.combine,
-        noise=_noise(config, delta),
+        noise=planned_noise(config, delta),
         clip=privacy.clip_start if privacy.clip == "adaptive" else privacy.clip,
         quantile=privacy.quantile if adaptive else None,
         expected=expected,
@@ -99,6 +113,7 @@ def _check_cohort(config: Config, clients: int) -> None:
             "uploads; raise cohort.fraction"
         )
     check_degree(config.secure.neighbors, cohort)
+    check_small_cohorts(config, clients)
 
 
 def weight_by(privacy: PrivacySection) -> Callable[[int], float]:
@@ -112,13 +127,33 @@ def sampling_rate(config: Config) -> float:
     """Return the sampling rate that the accountant may count; 1 without amplification."""
     return (
         config.cohort.fraction
-        if config.cohort.sampling == "poisson" and config.privacy.amplification == "auto"
+        if config.cohort.sampling == "poisson"
+        and config.privacy.amplification == "auto"
+        and not adds_noise_by_clients(config)
         else 1.0
     )
 
 
-def _noise(config: Config, delta: float) -> float:
+def mechanism_of(config: Config, noise: float) -> Mechanism:
+    """Return what the accountant counts for an amount of noise."""
+    if adds_noise_by_clients(config):
+        return coarsest_mechanism(noise)
+    return Mechanism(noise, sampling_rate(config))
+
+
+def secure_weight(config: Config, job: ServerJob) -> Callable[[int], float]:
+    """Return a client's weight in a secure sum: its share of the largest client, or what privacy says."""
+    if config.privacy.level != "none":
+        return weight_by(config.privacy)
+    largest = max(_sizes(job))
+    return lambda examples: examples / largest
+
+
+def planned_noise(config: Config, delta: float) -> float:
+    """Return the noise over the clip norm, as configured or for the budget."""
     privacy = config.privacy
+    if adds_noise_by_clients(config):
+        return noise_by_clients(config, delta)
     if privacy.noise != "auto":
         return privacy.noise
     assert privacy.epsilon is not None  # check_privacy
@@ -148,7 +183,9 @@ class PrivateRun:
     @property
     def mechanism(self) -> Mechanism | None:
         """What the accountant counts."""
-        return None if self.part is None else Mechanism(self.part.noise, sampling_rate(self.config))
+        if self.part is None:
+            return None
+        return mechanism_of(self.config, self.part.noise)
 
     def rounds_within_budget(self) -> int:
         """Return the number of rounds to train: those of the configuration, or fewer if the budget ends before."""
@@ -193,15 +230,23 @@ class PrivateRun:
         terms = release_terms(job, round)
         layout = Layout.of(upload_blocks(job.algorithm, blank_upload(expected), terms))
         part = self.part
-        if part is None:
-            return self._secure_fold(job, layout, terms)
+        if is_secure(self.config):
+            return self._secure_fold(job, server, (round, attempt), layout, terms)
+        assert part is not None  # open_private_run
         release = PrivateSum(_numbers(part, server), layout.length, self.secret, round, attempt)
         return PrivateFold(part, release, job.algorithm, layout, terms, weight_by(self.config.privacy))
 
-    def _secure_fold(self, job: ServerJob, layout: Layout, terms: ReleaseTerms) -> ReleasedFold:
-        largest = max(_sizes(job))
-        release = SecureCohort(self.config, layout)
-        return ReleasedFold(job.algorithm, release, layout, terms, lambda examples: examples / largest)
+    def _secure_fold(
+        self, job: ServerJob, server: Server, where: tuple[int, int], layout: Layout, terms: ReleaseTerms
+    ) -> ReleasedFold:
+        part, config = self.part, self.config
+        cohort = len(self.cohort().sample(job.clients, job.seed, *where))
+        vectors = ring_vectors(config, cohort, layout.length, None if part is None else part.clip_norm(server))
+        numbers = None if part is None else _numbers(part, server)
+        if numbers is not None and adds_noise_by_clients(config):
+            numbers = replace(numbers, noise=0.0)
+        release = RingRelease(config, vectors, layout, numbers, self.secret, (job.seed, *where))
+        return RingFold(job.algorithm, release, layout, terms, secure_weight(config, job), part)
 
     def record(self, server: Server, metrics: dict[str, Any]) -> dict[str, Any]:
         """Return the metrics of a round that the guarantee covers, with what was spent so far."""
@@ -238,7 +283,8 @@ class PrivateRun:
             clip=privacy.clip,
             rate=mechanism.rate,
             releases=releases,
-            accountant=accountant_name(),
+            accountant=SKELLAM_ACCOUNTANT if adds_noise_by_clients(self.config) else accountant_name(),
+            trust=whom_to_trust(self.config),
         )
 
     def forget(self) -> None:
@@ -260,37 +306,6 @@ class PrivateFold(ReleasedFold):
     ) -> Server:
         after = super().finish(server, population, observe)
         return self._part.after_release(after, self._sum.next_clip(), self._sum.noise_share)
-
-
-class SecureCohort:
-    """Keeps the round's vectors until all have come, then adds them up by the secure protocol."""
-
-    def __init__(self, config: Config, layout: Layout) -> None:
-        self._section, self._layout = config.secure, layout
-        self._vectors: list[torch.Tensor] = []
-        self._weights: list[float] = []
-
-    def add(self, vectors: torch.Tensor, weights: Any) -> None:
-        """Keep the vectors, each at its client."""
-        self._vectors += vectors.unbind()
-        self._weights += weights
-
-    def finish(self) -> Released:
-        """Run the protocol over everyone who trained."""
-        from fedra.privacy.secure.secure_sum import SecureSum
-
-        section = self._section
-        release: Release = SecureSum(
-            len(self._vectors),
-            length=self._layout.length,
-            bound=section.bound,
-            layout=self._layout.digest,
-            threshold=section.threshold,
-            degree=section.neighbors,
-        )
-        for vector, weight in zip(self._vectors, self._weights, strict=True):
-            release.add(vector.unsqueeze(0), [weight])
-        return release.finish()
 
 
 def open_private_run(config: Config, job: ServerJob, folder: RunFolder | None, started: bool) -> PrivateRun | None:

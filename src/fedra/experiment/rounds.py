@@ -20,8 +20,9 @@ from fedra.core.view import Server
 from fedra.errors import RunFailed
 from fedra.experiment.cohort import Expected, FaultRule, is_figure, possible_sizes, rejection_reasons
 from fedra.experiment.evaluators.evaluator import EvaluationOutcome, RoundTest
-from fedra.experiment.plan import Plan
-from fedra.runners.base import Absent, Result, Runner
+from fedra.experiment.plan import Plan, RoundFold
+from fedra.privacy.secure.secure_messages import SecureRoundError
+from fedra.runners.base import Absent, Result, Runner, Summed
 from fedra.storage.client_state import ClientStates, PackedTree
 from fedra.storage.state import State
 
@@ -167,6 +168,12 @@ def _train(
                 for line in lines[-len(some.clients) :]:
                     on_client(line)
                 continue
+            if isinstance(some, Summed):
+                for line in (taken := _take_sum(job, start, attempt, fold, some, memory)):
+                    on_client(line)
+                lines += taken
+                examples += sum(line["examples"] for line in taken) * job.local.epochs
+                continue
             form = expected.holding(job.classes_of(some.clients[0]))
             reasons = rejection_reasons(some.uploads, form, possible_sizes(job, some.clients))
             accepted = [index for index, reason in enumerate(reasons) if reason is None]
@@ -180,13 +187,17 @@ def _train(
                 on_client(lines[-1])
             if accepted:
                 senders = [some.clients[index] for index in accepted]
-                fold.add_stack(job.add_classes(senders, some.uploads.select(accepted)))
+                fold.add_stack(job.add_classes(senders, some.uploads.select(accepted)), senders)
             states = {some.clients[index]: some.memories[index] for index in accepted if some.memories[index]}
             memory |= {client: start.memories.pack(one) for client, one in states.items()}
             examples += sum(some.uploads.examples[index] for index in accepted) * job.local.epochs
         mark_restarts(lines, start.memories.losses())
         if plan.faults.enough(fold.uploads, len(cohort), plan.folding.least):
-            server = fold.finish(start.server, job.population, *_server_observers(plan))
+            try:
+                server = fold.finish(start.server, job.population, *_server_observers(plan))
+            except SecureRoundError as error:
+                failed += [{**line, "dropped": line.get("dropped", str(error))} for line in lines]
+                continue
             _check_finite(server, start.round)
             for line in failed:
                 line.setdefault("dropped", "its round was repeated, because too few clients responded")
@@ -196,6 +207,20 @@ def _train(
             return TrainedRound(server, memory, lines, examples, time.perf_counter() - started)
         failed += lines
     raise _under_quorum(plan.faults, start.round, failed)
+
+
+def _take_sum(
+    job: ServerJob, start: Start, attempt: int, fold: RoundFold, some: Summed, memory: dict[int, PackedTree]
+) -> list[dict[str, Any]]:
+    """Fold in a sum over clients, and return their records: of single clients nothing else is known."""
+    fold.add_sum(some.total, len(some.clients))
+    memory |= {client: start.memories.pack(state) for client, state in some.memories.items()}
+    lines = []
+    for client in some.clients:
+        lines.append(_line(job, start.round, client, attempt, None, {"bytes_up": some.bytes_up[client]}))
+        if client in some.restarted:
+            lines[-1]["restarted"] = some.restarted[client]
+    return lines
 
 
 def _server_observers(plan: Plan) -> tuple[Callable[[Server, Server], None], ...]:
@@ -246,19 +271,25 @@ def _upload_metrics(job: ServerJob, uploads: Uploads) -> list[dict[str, Any]]:
 
 def _metrics(job: ServerJob, start: Start, outcome: EvaluationOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     accepted = [line for line in lines if "dropped" not in line]
-    examples = sum(line["examples"] for line in accepted)
     received = broadcast(job.algorithm, start.server)
     down = job.bytes_down(start.server.weights, received, [line["client"] for line in lines])
     return {
         "round": start.round + 1,
         **outcome.metrics,
-        "train_loss": sum(line["train_loss"] * line["examples"] for line in accepted) / examples if examples else None,
+        "train_loss": _mean_loss(accepted),
         "clients": len(accepted),
         "dropped": len(lines) - len(accepted),
         **({"restarted": restarted} if (restarted := sum("restarted" in line for line in lines)) else {}),
         "bytes_up": sum(line["bytes_up"] for line in lines if "bytes_up" in line),
         "bytes_down": down,
     }
+
+
+def _mean_loss(accepted: list[dict[str, Any]]) -> float | None:
+    """Return the mean training loss of those that told it; a secure sum tells none."""
+    told = [line for line in accepted if "train_loss" in line]
+    examples = sum(line["examples"] for line in told)
+    return sum(line["train_loss"] * line["examples"] for line in told) / examples if examples else None
 
 
 def _check_finite(server: Server, round: int) -> None:

@@ -113,7 +113,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return float(brentq(excess, 0.0, high, xtol=1e-12, rtol=1e-12))
 
 
-def noise_for(epsilon: float, delta: float, rate: float, releases: int) -> float:
+def noise_for(
+    epsilon: float,
+    delta: float,
+    rate: float,
+    releases: int,
+    mechanism: Callable[[float, float], Mechanism] = Mechanism,
+) -> float:
     """Return the least noise that keeps a number of releases within a budget.
 
     Args:
@@ -121,6 +127,7 @@ def noise_for(epsilon: float, delta: float, rate: float, releases: int) -> float
         delta: The probability with which the bound may fail.
         rate: Sampling rate of the units; 1 without sampling.
         releases: Number of releases.
+        mechanism: The mechanism of a noise and a rate.
 
     Returns:
         The noise multiplier, rounded up to four digits, so its epsilon never exceeds the budget.
@@ -134,7 +141,7 @@ def noise_for(epsilon: float, delta: float, rate: float, releases: int) -> float
 
     def headroom(steps: int) -> float:
         """The logarithm of budget over epsilon at so many steps of noise."""
-        found = Mechanism(steps / STEPS, rate).epsilon(releases, delta)
+        found = mechanism(steps / STEPS, rate).epsilon(releases, delta)
         return math.log(epsilon / found) if found else math.inf
 
     return _first_positive(headroom, guess=STEPS, exponent=1.0) / STEPS

@@ -76,6 +76,11 @@ class PrivateSum:
         self._total = added if self._total is None else self._total.add_(added)
         self._unclipped += float((finite & (norms <= clip)).double().sum()) - len(vectors) / 2
 
+    def add_total(self, total: Tensor, unclipped: float) -> None:
+        """Add the sum over clients that clipped themselves, and how many were not clipped minus half of them."""
+        self._total = total.clone() if self._total is None else self._total.add_(total)
+        self._unclipped += unclipped
+
     def finish(self) -> Released:
         """Return the noised sum, also of a round without clients."""
         numbers = self._numbers

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from fedra.core.evaluate import Counts
@@ -57,10 +58,24 @@ class Absent:
     reason: str
 
 
-def iterate_results(results: Iterable[Result | Results | Absent]) -> Iterator[Result]:
-    """The results client by client, without absent clients."""
+@dataclass(frozen=True)
+class Summed:
+    """Clients whose uploads came as one sum: nothing is known of a single one.
+
+    `total` is the sum in the ring of the secure protocol; `memories` is what the server stores of each client.
+    """
+
+    clients: Sequence[int]
+    total: np.ndarray
+    memories: Mapping[int, Tree]
+    restarted: Mapping[int, str]
+    bytes_up: Mapping[int, int]
+
+
+def iterate_results(results: Iterable[Result | Results | Absent | Summed]) -> Iterator[Result]:
+    """The results client by client, without absent clients and sums."""
     for result in results:
-        if isinstance(result, Absent):
+        if isinstance(result, Absent | Summed):
             continue
         yield from map(Result, result.clients, result.memories, result.uploads)
 
@@ -96,7 +111,7 @@ class Runner(Protocol):
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
-    ) -> Iterator[Result | Results | Absent]:
+    ) -> Iterator[Result | Results | Absent | Summed]:
         """Train every client of the cohort; `memory` returns a client's state."""
         ...
 
