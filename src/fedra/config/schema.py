@@ -6,7 +6,6 @@ runner). Everything else is listed here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -25,6 +24,8 @@ from fedra.config.bounds import (
     Times,
     derive_rounds,
 )
+from fedra.config.section import NamedSection as NamedSection
+from fedra.config.section import Section as Section
 from fedra.core.precision import PrecisionName
 from fedra.registry import LARGEST_COUNT
 
@@ -38,34 +39,6 @@ OBJECT = "python"
 """The name of an algorithm, a model, data or a partition that was passed as a Python object."""
 
 Protocol = Literal["auto", "classification", "verification", "clients"]
-
-
-class Section(BaseModel):
-    """A section of the configuration that rejects unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class NamedSection(BaseModel):
-    """A section that names something and sets its fields."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_name(cls, table: Any) -> Any:
-        """Turn a bare name into a table with that name."""
-        if isinstance(table, str):
-            return {"name": table}
-        if not isinstance(table, Mapping | NamedSection):
-            raise PydanticCustomError("named_section", "Input should be a name, or a table with a name and its fields")
-        return table
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Fields of what the section names."""
-        return dict(self.model_extra or {})
 
 
 class DataSection(NamedSection):
