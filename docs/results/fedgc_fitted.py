@@ -3,6 +3,7 @@
 python docs/results/fedgc_fitted.py WEIGHTS   (a MobileFaceNet for 112x96; FEDRA_DATA holds lfw/ and celeba-faces/)
 python docs/results/fedgc_fitted.py WEIGHTS --folds 0 1 2 3 4 5 6 7 8 9 --seeds 1   (each fold left out in turn)
 python docs/results/fedgc_fitted.py WEIGHTS --lengths equal   (class vectors of unit length, as in fedgc_world.py)
+python docs/results/fedgc_fitted.py WEIGHTS --lengths equal --methods "fedgc 20"   (FedPE and some of the methods)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import statistics
 
 import torch
 from fedgc_world import with_equal_lengths
+from scipy.stats import ttest_rel
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -74,7 +76,9 @@ def methods(lengths: str) -> dict[str, Algorithm]:
     return {"fedpe": fedpe(), "fedgc": fedgc(), "fedpe fixed": fedpe(fixed=True)}
 
 
-def compare(features: Features, fold: int, seeds: int, lengths: str) -> dict[str, list[tuple[float, float]]]:
+def compare(
+    features: Features, fold: int, seeds: int, compared: dict[str, Algorithm]
+) -> dict[str, list[tuple[float, float]]]:
     """Accuracy and AUROC of each method on a fold's pairs, seed by seed; prints a line for each."""
     faces = load("lfw", fold=fold, also=("celeba-faces",), size=112, least=5, faults="skip")
     train, test = features(faces.train.inputs), features(faces.test.inputs)
@@ -87,7 +91,7 @@ def compare(features: Features, fold: int, seeds: int, lengths: str) -> dict[str
         for client in range(CLIENTS):
             owners[order[client::CLIENTS]] = client
         clients = [(train[rows], targets[rows]) for rows in (owners[targets] == client for client in range(CLIENTS))]
-        for name, algorithm in methods(lengths).items():
+        for name, algorithm in compared.items():
             network = Network(classes, seed)
             settings = {"epochs": 2, "batch": 16, "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
             found = fedra.simulate(
@@ -115,16 +119,25 @@ def main() -> None:
     options.add_argument("--folds", type=int, nargs="+", default=[9], choices=range(10), metavar="FOLD")
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--lengths", choices=["free", "equal"], default="free")
+    options.add_argument("--methods", nargs="+", help="the methods to compare; all by default")
     given = options.parse_args()
+    known = methods(given.lengths)
+    if unknown := set(given.methods or ()) - set(known):
+        options.error(f"--methods must be among {', '.join(known)}, got {', '.join(sorted(unknown))}")
+    compared = {name: known[name] for name in ("fedpe", *known) if name in {"fedpe", *(given.methods or known)}}
     torch.set_num_threads(1)
     features, everything = Features(given.weights), {}
     for fold in given.folds:
-        for name, figures in compare(features, fold, given.seeds, given.lengths).items():
+        for name, figures in compare(features, fold, given.seeds, compared).items():
             everything.setdefault(name, []).extend(figures)
     for name, figures in everything.items():
         accuracy, auroc = (statistics.mean(column) for column in zip(*figures, strict=True))
         ahead = sum(mine[1] > theirs[1] for mine, theirs in zip(figures, everything["fedpe"], strict=True))
-        print(f"{name}: {accuracy:.2%} {auroc:.4f}, AUROC above FedPE's in {ahead} of {len(figures)}")
+        line = f"{name}: {accuracy:.2%} {auroc:.4f}, AUROC above FedPE's in {ahead} of {len(figures)}"
+        if name != "fedpe" and len(figures) > 1:
+            p = ttest_rel([auroc for _, auroc in figures], [auroc for _, auroc in everything["fedpe"]]).pvalue
+            line += f", p = {p:.1g} (paired t-test)"
+        print(line)
 
 
 if __name__ == "__main__":

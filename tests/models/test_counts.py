@@ -20,6 +20,7 @@ COLOR, SMALL_COLOR, GRAY = (3, 32, 32), (3, 28, 28), (1, 28, 28)
         ("fedavg-cnn", SMALL_COLOR, 9, {}, 1_664_457),
         ("fedavg-cnn", GRAY, 8, {"repeat_gray": True}, 1_663_944),
         ("fedavg-cnn", GRAY, 10, {}, 1_663_370),
+        ("fedavg-cnn", COLOR, 10, {"width": 8}, 608 + 3_216 + 16 * 64 * 128 + 128 + 1_290),
         ("fedarc-cnn", GRAY, 10, {}, 832 + 51_264 + 2_048 + 262_144 + 5_130),
         ("fedarc-cnn", GRAY, 10, {"activation": "relu"}, 321_418),
         ("fedarc-resnet18", COLOR, 100, {}, 11_176_512 + 2 * (512 * 512 + 1024) + 51_300),

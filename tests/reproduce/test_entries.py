@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedra.config.names import build_algorithm
+from fedra.config.resolve import resolve_defaults
 from fedra.errors import ConfigError
+from fedra.experiment.build import build
 from fedra.reproduce.cell_values import split_metric
 from fedra.reproduce.entries import PAPERS, SIZES, config_path, find_entry, list_entries
 from fedra.reproduce.paper_points import build_grid
@@ -102,6 +105,31 @@ def test_equal_settings_share_their_runs() -> None:
     whole = build_grid(find_entry("fedsol", "figure10"), "quick", 1, Path("out"))
     other = build_grid(find_entry("fedsol", "figure9"), "quick", 1, Path("out"))
     assert {p.runs[0][2] for p in whole.points} < {p.runs[0][2] for p in other.points}
+
+
+@pytest.mark.parametrize("paper", ["fedarc", "fedsol"])
+def test_digits_can_be_partitioned_as_the_quick_size_asks(paper: str) -> None:
+    wanted = {}
+    for entry in list_entries(paper):
+        if entry.trains and "quick" in entry.available:
+            for point in build_grid(entry, "quick", 1, Path("out")).points:
+                config = point.runs[0][1]
+                wanted[config.data.model_dump_json() + config.partition.model_dump_json()] = config
+    assert wanted
+    for config in wanted.values():
+        clients = build(resolve_defaults(config)).job.clients
+        assert len(clients) == config.partition.clients
+
+
+def test_seeds_that_vary_give_every_run_its_own_data() -> None:
+    entry = find_entry("fedfs", "auroc")
+    grid = build_grid(entry, "small", 3, Path("out"))
+    runs = grid.cells["FedFS", "personal AUROC"]
+    assert [config.data.settings["seed"] for _, config, _ in runs] == [2, 3, 4]
+    fixed = replace(entry, sizes={"small": replace(entry.sizes["small"], vary=())})
+    same = build_grid(fixed, "small", 3, Path("out")).cells["FedFS", "personal AUROC"]
+    assert {config.data.settings["seed"] for _, config, _ in same} == {2}
+    assert {folder for _, _, folder in runs}.isdisjoint(folder for _, _, folder in same)
 
 
 @pytest.mark.parametrize("name", ["table 1", "Table1", "t1", "tab1"])

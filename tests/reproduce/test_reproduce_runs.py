@@ -11,6 +11,7 @@ import pytest
 
 from fedra.errors import ConfigError, DataError
 from fedra.experiment import sweep
+from fedra.experiment.analyze_curvature import analyze_curvature
 from fedra.reproduce import find_entry, reproduce
 from fedra.reproduce import reproduction as module
 from fedra.reproduce.entries import PaperEntry, SizeSettings
@@ -168,3 +169,14 @@ def test_a_pretrained_model_is_trained_first(tmp_path: Path) -> None:
     assert config.model.weights is not None
     assert Path(config.model.weights, "model.safetensors").is_file()
     assert module.OUT.name == "reproduce"
+
+
+def test_a_cell_can_be_a_metric_of_the_curvature(tmp_path: Path) -> None:
+    entry = tiny(find_entry("fedsol", "figure4"))
+    size = replace(entry.sizes["quick"], rows=("FedAvg",), columns=("lambda_1", "lambda_1 / lambda_5", "accuracy %"))
+    found = reproduce(replace(entry, sizes={**entry.sizes, "quick": size}), "quick", 1, tmp_path)
+    run = found.grid.cells["FedAvg", "lambda_1"][0][2]
+    (analysis,) = analyze_curvature([run], planes="none").values()
+    metrics = analysis.curvature.metrics()
+    assert found.values["FedAvg", "lambda_1"] == [metrics["lambda_1"]]
+    assert found.values["FedAvg", "lambda_1 / lambda_5"] == [metrics["lambda_1_over_lambda_5"]]

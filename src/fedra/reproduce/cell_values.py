@@ -8,6 +8,7 @@ A metric is a key of summary.json (fractions in percent), or one of
     clients:KEY        the mean of a key of clients.jsonl over rounds and clients
     clients-abs:KEY    the same for absolute values
     angles:KEY         a metric of `fedra plot angles` on the test images; `separation` is within minus between classes
+    curvature:KEY      a metric of `fedra analyze curvature` on a thousand training images, such as lambda_1
     flops:             floating-point operations of a local step, counted, relative to FedAvg's
     on:DATA:PROTOCOL:KEY   a metric of `fedra eval` on other data, in percent; KEY/SUBKEY for a nested one
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from fedra.storage.run_folder import RunFolder
 
 FIRST_DRIFT = "drift/first"
 """The drift of the network's first layer."""
-FORMS = ("rounds", "last", "mean", "clients", "clients-abs", "angles", "flops", "on")
+FORMS = ("rounds", "last", "mean", "clients", "clients-abs", "angles", "curvature", "flops", "on")
 
 
 def split_metric(metric: str) -> tuple[str, str]:
@@ -69,6 +71,8 @@ def read_value(folder: Path, metric: str, config: Config) -> float | None:
         return _evaluate_on(folder, key)
     if form == "angles":
         return _angle(folder, key)
+    if form == "curvature":
+        return _curvature(folder, key)
     source = run.clients() if form.startswith("clients") else run.metrics()
     if key == FIRST_DRIFT:  # its name depends on the network
         key = next((name for name in (source[0] if source else ()) if name.startswith("drift/")), key)
@@ -97,6 +101,18 @@ def _angle(folder: Path, key: str) -> float | None:
         within, between = metrics["within_class_cosine"], metrics["between_class_cosine"]
         return None if within is None or between is None else within - between
     value = metrics.get(key)
+    return float(value) if isinstance(value, int | float) else None
+
+
+@cache  # one analysis serves all columns of an entry
+def _curvature_metrics(folder: Path) -> Mapping[str, Any]:
+    from fedra.experiment.analyze_curvature import analyze_curvature
+
+    return next(iter(analyze_curvature([folder], planes="none").values())).curvature.metrics()
+
+
+def _curvature(folder: Path, key: str) -> float | None:
+    value = _curvature_metrics(folder).get(key)
     return float(value) if isinstance(value, int | float) else None
 
 

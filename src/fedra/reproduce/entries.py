@@ -66,6 +66,8 @@ class SizeSettings:
         data: What stands in for the paper's data, in one sentence.
         supply: What the user must supply.
         first: A run whose model the others start from: `config`, `settings`, and the `key` that receives its folder.
+        vary: Keys of further seeds, such as data.seed, that grow with the run's seed: every seed then has data of its
+            own, and a verdict is about more than one draw of them.
     """
 
     config: str = ""
@@ -75,6 +77,7 @@ class SizeSettings:
     data: str = ""
     supply: str = ""
     first: Settings = field(default_factory=dict)
+    vary: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -258,6 +261,7 @@ def _size(common: Mapping[str, Any], own: Mapping[str, Any], table: Mapping[str,
         data=merged.get("data", ""),
         supply=merged.get("supply", ""),
         first=merged.get("first", {}),
+        vary=tuple(merged.get("vary", ())),
     )
 
 

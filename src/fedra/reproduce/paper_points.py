@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedra.config import reading as configuration
 from fedra.config.overrides import apply_changes
@@ -86,27 +87,34 @@ def build_grid(entry: PaperEntry, size: str, seeds: int, out: Path) -> Grid:
             for settings in (row.settings, column.settings, chosen.settings, start, row.after, column.after):
                 _apply(table, settings)
             base = configuration.read(table)
-            name = f"{_slug(base.algorithm.name)}-{_digest(base)}"  # rows with equal settings share their runs
+            # rows with equal settings share their runs
+            name = f"{_slug(base.algorithm.name)}-{_digest(base, chosen.vary)}"
             runs = []
             for number in range(seeds):
                 seed = base.seed + number
                 own = base.model_dump()
-                _apply(own, {"seed": seed})
+                _apply(own, {"seed": seed, **_varied(own, chosen.vary, number)})
                 runs.append((seed, configuration.read(own), out / RUNS / f"{name}_seed-{seed}"))
             cells[row.name, column.name] = tuple(runs)
     return Grid(tuple(rows), tuple(columns), cells, before)
+
+
+def _varied(table: Mapping[str, Any], keys: tuple[str, ...], number: int) -> dict[str, Any]:
+    """Return the further seeds of the run with this number."""
+    return {key: reduce(lambda part, name: part[name], key.split("."), cast(Any, table)) + number for key in keys}
 
 
 def _apply(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     apply_changes(table, [(key.split("."), value, f"the setting '{key}'") for key, value in settings.items()])
 
 
-def _digest(config: Config) -> str:
-    """Return a digest of the settings that a result depends on, but the seed.
+def _digest(config: Config, vary: tuple[str, ...] = ()) -> str:
+    """Return a digest of the settings that a result depends on, but the seed, with the names of the seeds that vary.
 
     Defaults are left out, so a new setting with a default does not make finished runs unknown.
     """
     settings = config.model_dump(exclude=IRRELEVANT, exclude_defaults=True)
+    settings |= {"vary": vary} if vary else {}
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
 
 
