@@ -97,3 +97,8 @@ def test_the_example_of_a_capability_defines_its_methods(kind: type) -> None:
     for slot in (fedra.parts.GradientRule, fedra.parts.ServerRule, fedra.parts.Personalizer):
         with_slots |= set(vars(slot))
     assert defined <= with_slots
+
+
+def test_the_package_runs_as_a_module() -> None:
+    shown = subprocess.run([sys.executable, "-m", "fedra", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip().endswith(fedra.__version__)

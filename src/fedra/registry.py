@@ -121,7 +121,14 @@ class Registry(Mapping[str, Callable[..., Any]]):
         self, name: str, given: Mapping[str, Any], convert: Callable[[Field, Any], Any] | None = None
     ) -> dict[str, Any]:
         """Validate `given` against the fields of the function `name`; `convert` is applied to each value first."""
-        return checked(f"the {self.kind} '{name}'", fields(self[name]), given, convert)
+        owner, function = f"the {self.kind} '{name}'", self[name]
+        known, parameters = fields(function), inspect.signature(function).parameters
+        if unmarked := [key for key in given if key in parameters and key not in known]:
+            raise ConfigError(
+                f"the field '{unmarked[0]}' of {owner} must be a keyword-only argument, got a positional one: put '*' "
+                "before the arguments that a configuration sets"
+            )
+        return checked(owner, known, given, convert)
 
     def call(self, name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
         """Call the function `name` with `arguments` by position (a user's function may take none) and `settings`.

@@ -150,3 +150,9 @@ def test_a_body_without_weights_is_loaded_by_either_names(own: Callable[[Any], N
     torch.save(network.state_dict(), tmp_path / "own.pt")
     assert load_weights(model, tmp_path / "own.pt").used == ("head.bias", "head.weight")
     assert torch.equal(model.head.weight, network[1].weight)  # type: ignore[arg-type]
+
+
+def test_a_field_that_is_not_keyword_only_is_explained(own: Callable[[Any], None]) -> None:
+    own(lambda shape, classes, hidden=4: Residual(shape[0], classes))
+    with pytest.raises(ConfigError, match=r"'hidden'.*must be a keyword-only argument.*put '\*' before"):
+        MODELS.settings("own", {"hidden": 8})
