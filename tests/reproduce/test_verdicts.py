@@ -150,3 +150,11 @@ def test_equal_differences_are_decided_without_dividing_by_zero() -> None:
     assert compare_pairs("d", [-1.0, -1.0, -1.0]).disagree == 0.0
     assert compare_pairs("d", [0.0, 0.0, 0.0]).agree == 1.0
     assert compare_pairs("d", [1.0, math.nan, 1.0]).agree is None
+
+
+def test_a_reason_names_a_few_of_the_comparisons_that_were_not_run() -> None:
+    claim = Claim("a > all", "greater", ("a",), ("b", "c", "d", "e", "f"))
+    values = {("a", "x"): [3.0, 3.1, 3.2], ("b", "x"): [1.0, 1.3, 1.1]}
+    verdict = decide(claim, values, ["x"])
+    assert verdict.outcome == "holds"
+    assert verdict.reason.endswith("not run at this size: a - c (x), a - d (x), a - e (x) and 1 more")

@@ -20,6 +20,8 @@ from fedra.errors import ConfigError
 
 LEVEL = 0.05
 """Significance level of a one-sided test."""
+NAMED = 3
+"""The number of comparisons that were not run which a reason names."""
 FEWEST = 3
 """Fewest seeds with which a claim can be decided."""
 RANKED = 6
@@ -205,7 +207,8 @@ def decide(
 
 
 def _conclude(claim: Claim, tests: tuple[PairedTest, ...], missing: Sequence[str]) -> Verdict:
-    left_out = f"; not run at this size: {', '.join(missing)}" if missing else ""
+    named = ", ".join(missing[:NAMED]) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
+    left_out = f"; not run at this size: {named}" if missing else ""
     seeds = min(len(test.differences) for test in tests)
     if seeds < FEWEST:
         reason = f"{seeds} seed{'s' if seeds != 1 else ''}: a paired test needs at least {FEWEST}"
