@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import stat
 from dataclasses import replace
 
@@ -275,3 +276,12 @@ def test_a_secure_sum_gives_the_weighted_mean_to_rounding(method):
 def test_a_secure_round_needs_three_clients():
     with pytest.raises(ConfigError, match="at least 3 clients in a round, got 2"):
         fedra.run({**CONFIG, **SECURE, "cohort": {"fraction": 0.17}})
+
+
+def test_the_reported_share_of_noise_is_a_function_of_the_released_sum() -> None:
+    vectors = torch.randn(5, 400, generator=torch.Generator().manual_seed(0))
+    numbers = ClipAndNoise(clip=1.0, noise=2.0, divisor=5, expected=5)
+    release = PrivateSum(numbers, 400, Secret(b"s" * 32), 1, 0)
+    release.add(vectors, [1.0] * 5)
+    released = release.finish().total
+    assert release.noise_share == pytest.approx(2.0 * math.sqrt(400) / float(released.norm()))

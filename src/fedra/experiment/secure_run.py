@@ -185,7 +185,8 @@ class RingRelease:
         self.private.add_total(found.total, found.unclipped)
         released = self.private.finish()
         if (vectors := self._vectors).noise:
-            length = vectors.noise * vectors.bound * math.sqrt(vectors.length * answers / vectors.fewest)
+            # Of the fewest honest clients: the number of those that answered is not covered by the guarantee.
+            length = vectors.noise * vectors.bound * math.sqrt(vectors.length)
             self.private.noise_share = length / max(float(released.total.norm()), 1e-30)
         return released
 

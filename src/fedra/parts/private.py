@@ -126,7 +126,7 @@ class PrivateMean(Combine, ServerState):
         Args:
             server: The server after the round.
             clip: The clip norm of the next round.
-            noise_share: Length of the noise over that of the released sum.
+            noise_share: Expected length of the noise over that of the released sum.
 
         Returns:
             The server with the mechanism's new state.

@@ -88,7 +88,9 @@ class PrivateSum:
         noise = self._secret.normals(self._length, "sum", *self._where).to(total.device)
         noise = noise * (numbers.noise * numbers.clip) if numbers.noise else torch.zeros_like(total)
         released = total + noise
-        self.noise_share = float(noise.norm() / released.norm().clamp(min=TINY))
+        # The expected length of the noise: its true length with the released sum would tell more than the sum alone.
+        length = numbers.noise * numbers.clip * math.sqrt(self._length)
+        self.noise_share = length / max(float(released.norm()), TINY)
         return Released(released, numbers.divisor)
 
     def next_clip(self) -> float:
