@@ -26,7 +26,7 @@ from fedra.config.bounds import (
 )
 from fedra.config.section import NamedSection as NamedSection
 from fedra.config.section import Section as Section
-from fedra.core.precision import PrecisionName
+from fedra.core.precision import Wanted
 from fedra.registry import LARGEST_COUNT
 
 RAM = 2048.0
@@ -351,8 +351,10 @@ class Config(Section):
         "federated", description="'centralized' trains one model on the pooled examples of all clients, as a baseline"
     )
     device: str = Field("cpu", description="torch device: cpu, cuda, cuda:1, mps")
-    precision: PrecisionName = Field(
-        "float32", description="data type of forward and backward passes; see docs/speed.md"
+    precision: Wanted = Field(
+        "float32",
+        description="data type of forward and backward passes; 'auto' takes the faster of float32 and bfloat16; "
+        "see docs/speed.md",
     )
     compile: bool = Field(
         False, description="compile forward and backward passes with torch.compile; see docs/speed.md"

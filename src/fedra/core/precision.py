@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from fedra.core import tree
+from fedra.core.precision_trial import dtype_name, instructions_for
 from fedra.core.tree import Params
 from fedra.errors import ConfigError
 
 PrecisionName = Literal["float32", "bfloat16", "float16", "float64"]
+
+Wanted = Literal["float32", "bfloat16", "float16", "float64", "auto"]
+"""A precision, or `auto` for the fastest safe one."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,20 @@ PRECISIONS: dict[PrecisionName, Precision] = {
 }
 
 
-def build_precision(name: PrecisionName, device: torch.device) -> Precision:
-    """The precision of that name, checked with a small matrix product on the device."""
-    precision = PRECISIONS[name]
+def build_precision(name: Wanted, device: torch.device) -> Precision:
+    """The precision of that name, checked with a small matrix product on the device.
+
+    Half precision on a CPU is tried in a child process first, since some processors end a process that computes in it;
+    see `fedra.core.precision_trial`. `auto` is float32 until a choice is made.
+    """
+    precision = PRECISIONS["float32" if name == "auto" else name]
+    if precision.mixed and device.type == "cpu":
+        instructions_for(precision.passes)
     try:
         ones = torch.ones(2, 2, dtype=precision.weights, device=device)
         with precision.casting(device):
             found = (ones @ ones).cpu().dtype
-        reason = f"it computes in {str(found).removeprefix('torch.')}"
+        reason = f"it computes in {dtype_name(found)}"
     except (RuntimeError, TypeError) as error:
         found, reason = None, str(error).partition("\n")[0]
     if found != precision.passes:
@@ -78,3 +88,13 @@ def build_precision(name: PrecisionName, device: torch.device) -> Precision:
             f"precision must be supported by the device '{device}', got '{name}' ({reason}): set 'float32'"
         )
     return precision
+
+
+def describe_instructions(precision: Precision, device: torch.device) -> str | None:
+    """A sentence on the smaller instruction set that a precision needs on this processor; None if it needs none."""
+    if not precision.mixed or device.type != "cpu" or (used := instructions_for(precision.passes)) is None:
+        return None
+    return (
+        f"precision: a trial of {dtype_name(precision.passes)} with all instructions of this processor died, so the "
+        f"run uses {used} and may be no faster than float32"
+    )

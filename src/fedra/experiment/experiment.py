@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from fedra.config.schema import OBJECT, Config, LocalSection
 from fedra.console import choose_console, tell
 from fedra.core.algorithm import Algorithm
 from fedra.core.local_training import LocalTraining
-from fedra.core.precision import PrecisionName
+from fedra.core.precision import Wanted, describe_instructions
 from fedra.core.rates import SCHEDULES
 from fedra.core.round import init_server
 from fedra.data import data_root
@@ -34,6 +35,7 @@ from fedra.experiment.execution import LocalEngine, add_diagnostics, builtin_cal
 from fedra.experiment.result import RunResult
 from fedra.experiment.user_data import Client
 from fedra.experiment.user_objects import UserObjects, describe_parts
+from fedra.runners.fastest_precision import choose_precision, with_precision
 from fedra.runners.worker_death import end_reimported_script
 from fedra.storage.run_folder import RunFolder
 from fedra.trust import allow_imports
@@ -71,7 +73,8 @@ class Experiment:
         drop_last: Whether to drop the incomplete last batch of an epoch.
         fraction: Share of the clients that take part in a round.
         seed: Seed of every random draw.
-        precision: Floating-point type of forward and backward passes; that of the module by default.
+        precision: Floating-point type of forward and backward passes; that of the module by default. "auto" takes the
+            faster of float32 and bfloat16.
         compile: Whether to use torch.compile.
         mode: "federated", or "centralized" to train one model on the examples of all clients, one epoch per round, as
             a baseline.
@@ -118,7 +121,7 @@ class Experiment:
         drop_last: bool = False,
         fraction: float = 1.0,
         seed: int = 0,
-        precision: PrecisionName | None = None,
+        precision: Wanted | None = None,
         compile: bool = False,
         mode: Literal["federated", "centralized"] = "federated",
         runner: str | Table = "auto",
@@ -236,8 +239,8 @@ class Experiment:
                 return self._resume(folder, callbacks, console, accept_data)
         if folder and not force:
             folder.check_available()
-        built = self._build(self.config)
-        config = choose_runner(self.config, built, console)
+        config, built = resolve_precision(self.config, self._build(self.config), console)
+        config = choose_runner(config, built, console)
         standing = builtin_callbacks(config, folder)
         with folder.create(config, force) if folder else nullcontext():
             if folder:
@@ -255,7 +258,8 @@ class Experiment:
         self, folder: RunFolder, callbacks: Sequence[Callback], console: Console | None, accept_data: bool
     ) -> RunResult:
         with folder.open_to_resume() as config:
-            if comparable(config) != comparable(self.config):
+            own = self.config if self.config.precision != "auto" else chosen_before(self.config, config)
+            if comparable(config) != comparable(own):
                 raise ConfigError(
                     f"the run in '{folder.path}' must have the same settings to be resumed, got others: use those "
                     "of its config.toml"
@@ -270,6 +274,22 @@ class Experiment:
                 state = create_state(config, built.job, folder, console)
             tell(console, describe_missing(folder.truncate(state.round)))
             return execute(config, built, LocalEngine(config, built), folder, state, standing, callbacks, console)
+
+
+def resolve_precision(config: Config, built: Built, console: Console | None) -> tuple[Config, Built]:
+    """Replace the precision `auto` by the one it chooses, and print it and a reduced instruction set."""
+    if config.precision == "auto":
+        choice = choose_precision(built.job)
+        tell(console, f"precision: {choice}")
+        config = config.model_copy(update={"precision": choice.name})
+        built = replace(built, job=with_precision(built.job, choice.name))
+    tell(console, describe_instructions(built.job.model.precision, built.job.model.device))
+    return config, built
+
+
+def chosen_before(config: Config, recorded: Config) -> Config:
+    """Return the configuration with the precision that `auto` chose when the run was started."""
+    return config.model_copy(update={"precision": recorded.precision})
 
 
 def choose_runner(config: Config, built: Built, console: Console | None) -> Config:

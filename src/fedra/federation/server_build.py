@@ -38,6 +38,11 @@ def check_plan(plan: FederationPlan) -> Algorithm:
     check_settings(config, algorithm)
     if config.mode != "federated":
         raise ConfigError(f"a federation needs mode = 'federated', got '{config.mode}': remove it")
+    if config.precision == "auto":
+        raise ConfigError(
+            "a federation needs the same precision at all sites, got precision = 'auto', which each machine would "
+            "choose for itself: set 'float32' or 'bfloat16'"
+        )
     if algorithm.owns_classes != (plan.schema.identities == "own"):
         needs = "own" if algorithm.owns_classes else "agreed"
         raise ConfigError(
