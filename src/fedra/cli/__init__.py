@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from typing import Any
@@ -54,6 +55,9 @@ __all__ = [
 ]
 
 
+PIPE_CLOSED = 141
+"""Exit code of a command whose output is no longer read, as of a process that SIGPIPE ended."""
+
 DEBUG = "--debug"
 """The option, at any place of the command line, that shows tracebacks."""
 
@@ -65,12 +69,28 @@ def main(arguments: list[str] | None = None) -> Any:
     words = [word for place, word in enumerate(given) if word != DEBUG or place > end]
     try:
         return app(args=words, standalone_mode=True)
+    except SystemExit as end:
+        if _is_pipe_closed(end):
+            sys.exit(PIPE_CLOSED)
+        raise
     except Exception as error:  # whatever it is, a user gets a sentence
         if len(words) < len(given):
             traceback.print_exc()
         told, code = _describe(error, words)
         typer.echo(f"fedra: {told}", err=True)
         sys.exit(code)
+
+
+def _is_pipe_closed(end: SystemExit) -> bool:
+    """Return whether the reader of the output, such as `head -1`, is gone."""
+    if isinstance(end.__context__, BrokenPipeError):
+        return True
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (Python flushes it when it ends)
+        return True
+    return False
 
 
 def _describe(error: Exception, words: list[str]) -> tuple[str, int]:

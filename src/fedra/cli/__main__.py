@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fedra.cli import main
+from fedra.__main__ import main
 
 main()
