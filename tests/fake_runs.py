@@ -37,6 +37,8 @@ def write_run(
     write_lines(folder / "clients.jsonl", clients)
     if status is not None:
         found = {"status": status, "final_accuracy": accuracies[-1], "clients": 4, "parameters": 100}
+        found |= {"algorithm": "fedavg", "protocol": "classification", "rounds": len(accuracies), "seconds": 1.0}
+        found |= {"bytes_up": 2000, "bytes_down": 4000}
         text = json.dumps({**found, "versions": VERSIONS, **(summary or {})})
         (folder / "summary.json").write_text(text, encoding="utf-8")
     return folder

@@ -85,7 +85,7 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_written_through(
 def test_temporary_names_differ(tmp_path: Path) -> None:
     with replacing(tmp_path / "f") as one, replacing(tmp_path / "f") as two:
         assert one != two
-        assert {one, two} == set(find_leftovers(tmp_path / "f"))
+        assert {one, two} == set(find_leftovers(tmp_path, ["f"]))
         assert not any(str(os.getpid()) in path.name.split(".") for path in (one, two))
 
 
@@ -107,7 +107,7 @@ def test_only_our_own_leftovers_are_found(tmp_path: Path) -> None:
     for name in ("g.backup.tmp", "g.2024.tmp", "other.0123456789abcdef.tmp", "g.0123456789abcdef.tmp.bak"):
         (tmp_path / name).touch()
     (tmp_path / "g.0123456789abcdef.tmp").touch()
-    assert [path.name for path in find_leftovers(tmp_path / "g")] == ["g.0123456789abcdef.tmp"]
+    assert [path.name for path in find_leftovers(tmp_path, ["g"])] == ["g.0123456789abcdef.tmp"]
 
 
 @posix

@@ -17,7 +17,7 @@ from pydantic import Field as Bound
 from fedra.errors import ConfigError, FedraError, nearest, shorten, shorten_requirement
 from fedra.trust import describe_exception, import_function, is_import
 
-LARGEST_FLOAT = 1e30
+LARGEST_FLOAT = 1e28
 """Largest absolute value of a field: float32 can hold it, and a run with it may diverge but does not fail."""
 
 SMALLEST_FLOAT = 1e-30

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -66,10 +66,15 @@ def _replacing(path: Path, private: bool) -> Iterator[tuple[Path, BinaryIO]]:
         raise
 
 
-def find_leftovers(path: Path) -> list[Path]:
-    """Return the temporary files of `path` that a killed process left; the holder of its lock may remove them."""
-    pattern = re.compile(rf"{re.escape(_temporary_stem(path))}\.[0-9a-f]{{{2 * RANDOM_BYTES}}}\.tmp")
-    return [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]
+def find_leftovers(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the temporary files of these files of a folder that killed processes left.
+
+    Who holds the lock of the files may remove them.
+    """
+    stems = {_temporary_stem(Path(name)) for name in names}
+    pattern = re.compile(rf"(.+)\.[0-9a-f]{{{2 * RANDOM_BYTES}}}\.tmp", re.DOTALL)
+    found = ((entry, pattern.fullmatch(entry.name)) for entry in folder.iterdir())
+    return [entry for entry, match in found if match is not None and match[1] in stems]
 
 
 def _copy_access(path: Path, new: int) -> None:

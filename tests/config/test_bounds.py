@@ -19,7 +19,7 @@ from fedra.errors import ConfigError
 from fedra.registry import Field, class_fields, fields, validate_value
 from tiny import mistake
 
-HUGE = (1e300, math.inf, -math.inf, math.nan, 10**31, -(10**31))
+HUGE = (1e300, 1e29, 10**29, math.inf, -math.inf, math.nan, 10**31, -(10**31))
 
 
 def _keys(model: Any = Config, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

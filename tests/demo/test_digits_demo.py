@@ -15,7 +15,7 @@ from fedra.demo.digits_demo import METHODS, SETTING, compare_methods, summarize_
 from fedra.reports.sweep_table import Cell, Point
 
 QUICK = {**SETTING, "rounds": 1}
-DIVERGING = {"name": "fedavgm", "lr": 1e30}
+DIVERGING = {"name": "fedavgm", "lr": 1e28}
 
 
 def cells_of(accuracies: dict[str, tuple[float, ...]], **endings: tuple[str, ...]) -> list[tuple[Point, Cell]]:

@@ -154,7 +154,7 @@ def test_parts_that_need_clients_are_refused_on_the_command_line(
 
 
 def test_a_divergence_is_told_once(tmp_path: Path) -> None:
-    config = tiny.table(mode="centralized", runner=RUNNER, local={"lr": 1e30})
+    config = tiny.table(mode="centralized", runner=RUNNER, local={"lr": 1e28})
     with pytest.raises(fedra.RunError, match="the run diverged in round 1"):
         fedra.run(config, out=tmp_path)
 

@@ -111,10 +111,10 @@ def test_a_stop_between_the_lines_and_the_checkpoint(
 
     real = Checkpoint.save
 
-    def save(self: Checkpoint, state: Any) -> None:
+    def save(self: Checkpoint, state: Any, record: str | None = None) -> None:
         if state.round == 3:
             raise PowerCut
-        real(self, state)
+        real(self, state, record)
 
     monkeypatch.setattr(Checkpoint, "save", save)
     with pytest.raises(PowerCut):

@@ -139,8 +139,8 @@ def test_nothing_to_fine_tune_is_told_before_the_rounds() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        {"name": "fedavg", "plus": [{"name": "fine-tune", "lr": 1e30}]},
-        {"name": "knn-per", "plus": [{"name": "nearest-neighbors", "epochs": 1, "lr": 1e30}]},
+        {"name": "fedavg", "plus": [{"name": "fine-tune", "lr": 1e28}]},
+        {"name": "knn-per", "plus": [{"name": "nearest-neighbors", "epochs": 1, "lr": 1e28}]},
         {"name": "ditto", "strength": 1e6},
     ],
     ids=lambda table: table["name"],
@@ -160,7 +160,7 @@ def test_when_all_own_models_diverge_the_run_still_finishes(algorithm: dict[str,
 
 
 def test_compare_passes_over_own_models_that_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told_by(tmp_path / "run", tiny.table(algorithm={"name": "fedavg", "plus": [{"name": "fine-tune", "lr": 1e30}]}))
+    told_by(tmp_path / "run", tiny.table(algorithm={"name": "fedavg", "plus": [{"name": "fine-tune", "lr": 1e28}]}))
     code, told, _ = tiny.call(capsys, "compare", tmp_path / "run", "--out", tmp_path / "both.svg")
     assert code == 0
     assert "own %" not in told
@@ -198,7 +198,7 @@ def test_recognizers_that_diverged_are_named(lost: set[int], tmp_path: Path, mon
 
 
 def test_recognizers_diverge_by_their_own_training(tmp_path: Path) -> None:
-    algorithm = {"name": "fedavg", "plus": ["intra-subject", {"name": "fine-tune", "lr": 1e30, "epochs": 2}]}
+    algorithm = {"name": "fedavg", "plus": ["intra-subject", {"name": "fine-tune", "lr": 1e28, "epochs": 2}]}
     summary, _ = told_by(tmp_path / "run", tiny.table(**{**RECOGNIZERS, "algorithm": algorithm}))
     assert summary["diverged_clients"] == 5
     assert summary["personal_auroc"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import fedra
 import tiny
@@ -174,9 +176,9 @@ def test_lines_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
         events.append(os.path.basename(os.readlink(path)) if path.exists() else "metrics.jsonl")
         real_sync(number)
 
-    def save(self: Checkpoint, state: Any) -> None:
+    def save(self: Checkpoint, state: Any, record: str | None = None) -> None:
         events.append("checkpoint")
-        real_save(self, state)
+        real_save(self, state, record)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(Checkpoint, "save", save)
@@ -185,3 +187,36 @@ def test_lines_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
         if event == "checkpoint":
             assert "metrics.jsonl" in events[:index]
             events[: index + 1] = ["done"] * (index + 1)
+
+
+def test_numbers_that_somebody_changed_are_told(half: Path, tmp_path: Path) -> None:
+    shutil.copytree(half, tmp_path / "run")
+    record = tmp_path / "run" / "metrics.jsonl"
+    lines = tiny.metrics(tmp_path / "run")
+    lines[1]["accuracy"] = 0.99
+    record.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = io.StringIO()
+    experiment.resume(tmp_path / "run", console=Console(file=told, width=500))
+    assert "metrics.jsonl is not as this run wrote it" in told.getvalue()
+
+
+def test_a_record_as_it_was_written_is_not_mentioned(half: Path, tmp_path: Path) -> None:
+    shutil.copytree(half, tmp_path / "run")
+    told = io.StringIO()
+    experiment.resume(tmp_path / "run", console=Console(file=told, width=500))
+    assert "as this run wrote it" not in told.getvalue()
+
+
+def test_what_a_killed_process_left_is_removed(half: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(half, run)
+    left = [run / f"{name}.0123456789abcdef.tmp" for name in ("metrics.jsonl", "summary.json", "config.toml")]
+    mine = [run / "notes.0123456789abcdef.tmp", run / "metrics.jsonl.tmp"]
+    for path in (*left, *mine):
+        path.write_text("half a file")
+    with open(run / ".fedra", "a") as claims:
+        claims.write("summary.json\n")
+    experiment.resume(run)
+    assert [path for path in left if path.exists()] == []
+    assert all(path.exists() for path in mine)
+    assert not (run / ".lock").exists()

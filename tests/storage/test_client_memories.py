@@ -142,9 +142,9 @@ def test_a_stop_at_any_file_operation_while_memories_spill(
     """Files of rounds after the checkpoint lie beside its own: a resumed run must not take them for its own."""
     every_other = Checkpoint.save
 
-    def save(self: Checkpoint, state: State) -> None:
+    def save(self: Checkpoint, state: State, record: str | None = None) -> None:
         if state.round % 2 == 0 or state.round == 5:
-            every_other(self, state)
+            every_other(self, state, record)
 
     table = config(memory={"ram": 0})
     fedra.run(table, out=tmp_path / "whole")

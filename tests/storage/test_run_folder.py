@@ -181,7 +181,8 @@ def test_a_run_that_was_begun_is_told_apart(tmp_path: Path) -> None:
 
 def test_damaged_records_are_told(tmp_path: Path) -> None:
     for content in (b"{", b"[1]\n", b'{"rounds": 1}\n', b"\xff\xfe\n"):
-        (tmp_path / "metrics.jsonl").write_bytes(b'{"round": 1}\n' + content + b"\n")
+        whole = b'{"round": 1, "accuracy": null, "seconds": 1.0, "bytes_down": 5}\n'
+        (tmp_path / "metrics.jsonl").write_bytes(whole + content + b"\n")
         with pytest.raises(RunError, match=r"metrics.jsonl' is damaged in line 2"):
             RunFolder(tmp_path).metrics()
     (tmp_path / "summary.json").write_text("{")

@@ -13,7 +13,7 @@ from fedra.registry import LARGEST_COUNT, LARGEST_SEED
 LONGEST = 10**6
 """Largest number of rounds, of epochs, and of repetitions of a round."""
 
-LARGEST_RATE = 1e30
+LARGEST_RATE = 1e28
 """Largest learning rate, weight decay or duration; a run with it may diverge, but its arithmetic works."""
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedra.console import CountProgress
 from fedra.data.decoding import Bytes
 from fedra.errors import DataError
+from fedra.machine import require_memory
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".gif")
 SHOWN = 10
@@ -166,20 +167,9 @@ def _decode_all(
 
 def _allocate(count: int, image: Bytes) -> Bytes:
     """Allocate an array for `count` images, or raise if it does not fit into memory."""
-    needed, memory = count * image.nbytes, physical_memory()
-    if memory is not None and needed > memory:
-        raise DataError(
-            f"images must fit into memory ({memory / 1e9:.1f} GB), got {count} images of {_size(image)}, which "
-            f"take {needed / 1e9:.1f} GB: set a smaller `size`, or use fewer images"
-        )
+    what = f"{count} images of {_size(image)}"
+    require_memory(what, count * image.nbytes, "set a smaller `size`, or use fewer images")
     return np.zeros((count, *image.shape), np.uint8)
-
-
-def physical_memory() -> int | None:
-    """Return the bytes of memory of this machine, or None if the system does not say."""
-    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", ()):
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _size(image: Bytes) -> str:

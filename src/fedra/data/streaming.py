@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedra.data.images import UnusableImage, decode_image, physical_memory
+from fedra.data.images import UnusableImage, decode_image
 from fedra.errors import DataError
+from fedra.machine import physical_memory
 
 STREAMED = "streamed"
 """Key of a data set's note that its images are read from their files, because they would not fit into memory."""

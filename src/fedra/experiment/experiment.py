@@ -272,7 +272,7 @@ class Experiment:
                 state = folder.checkpoint.load(server, **config.memory.model_dump())
             else:
                 state = create_state(config, built.job, folder, console)
-            tell(console, describe_missing(folder.truncate(state.round)))
+            tell(console, folder.truncate(state.round))
             return execute(config, built, LocalEngine(config, built), folder, state, standing, callbacks, console)
 
 
@@ -306,17 +306,6 @@ def cache_note(config: Config) -> str | None:
     if not config.data.cache:
         return None
     return f"decoded images are kept in '{data_root() / CACHE}', readable by you alone; remove them: fedra cache clear"
-
-
-def describe_missing(rounds: Sequence[int]) -> str | None:
-    """Return a warning if the record lacks lines of these rounds."""
-    if not rounds:
-        return None
-    shown = ", ".join(map(str, rounds[:5])) + (", ..." if len(rounds) > 5 else "")
-    return (
-        f"metrics.jsonl lacks {len(rounds)} of the rounds before the checkpoint ({shown}): the model is not affected, "
-        "but curves have gaps, and best values and sums in summary.json leave these rounds out"
-    )
 
 
 def comparable(config: Config) -> str:

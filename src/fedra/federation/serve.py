@@ -122,7 +122,8 @@ class Coordinator:
                 self.watch.tell(f"resumed after round {state.round}")
             else:
                 state = self._first_state(built)
-            self.run_folder.truncate(state.round)
+            if warning := self.run_folder.truncate(state.round):
+                self.watch.tell(warning)
             recorder = SiteRecorder(engine.runner, self.status, self.run_folder)
             self.watch.changed = recorder.refresh
             standing: list[Callback] = [recorder, Recorder(self.run_folder, 0.0), StopWhenAsked(self.stop), Curves()]

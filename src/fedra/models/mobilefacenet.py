@@ -20,6 +20,7 @@ DEPTH_WISE_GROUPS = 64
 """Groups of the second layer in the large variants, at any width: it is depth-wise at 64 channels only."""
 
 Size = Annotated[int, Field(gt=0)]
+Depth = Annotated[int, Field(gt=0, le=1000)]
 
 
 class Stage(NamedTuple):
@@ -167,7 +168,7 @@ def mbf(
     *,
     embedding: Size = 512,
     scale: Size = 2,
-    blocks: tuple[Size, Size, Size, Size] = (1, 4, 6, 2),
+    blocks: tuple[Depth, Depth, Depth, Depth] = (1, 4, 6, 2),
     norm: Norm = "running",
     groups: Size = 2,
 ) -> RecognitionModel:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fedra.core.random import scoped_seed
+from fedra.machine import require_memory
 from fedra.models.recognition_model import RecognitionModel
 
 
@@ -36,6 +37,8 @@ def with_projection(
     with torch.no_grad():
         features = body.eval()(torch.zeros(1, *shape)).shape[1]
     body.train(was_training)
+    needed = 4 * (features * (features + width) + width * classes)
+    require_memory("the projection", needed, f"lower model.projection, got {width}")
     with scoped_seed(seed):
         projection = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
         return RecognitionModel(nn.Sequential(body, projection), nn.Linear(width, classes))

@@ -14,7 +14,8 @@ from fedra.models.stem import input_layers
 from fedra.models.zoo import MODELS
 
 Size = Annotated[int, Field(gt=0)]
-Sizes = Annotated[tuple[Size, ...], Field(min_length=1)]
+Sizes = Annotated[tuple[Size, ...], Field(min_length=1, max_length=100)]
+Depths = Annotated[tuple[Annotated[int, Field(gt=0, le=1000)], ...], Field(min_length=1, max_length=100)]
 SPREAD = 0.02
 """Initial standard deviation of weights and of position biases."""
 
@@ -139,7 +140,7 @@ def _register(
         patch: Size = default_patch,
         window: Size = default_window,
         width: Size = default_width,
-        depths: Sizes = default_depths,
+        depths: Depths = default_depths,
         heads: Sizes = default_heads,
     ) -> RecognitionModel:
         layers, (channels, height, image_width) = input_layers(name, shape, smallest=patch)

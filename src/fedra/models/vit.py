@@ -98,7 +98,7 @@ def sl_vit(
     resize: bool = True,
     repeat_gray: bool = False,
     width: Annotated[int, Field(gt=0)] = 192,
-    depth: Annotated[int, Field(gt=0)] = 9,
+    depth: Annotated[int, Field(gt=0, le=1000)] = 9,
     heads: Annotated[int, Field(gt=0)] = 12,
 ) -> RecognitionModel:
     """SL-ViT (Lee, Lee and Song 2021): 6,176,275 weights for ten classes of 32x32 color images.

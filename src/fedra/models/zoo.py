@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any, cast
 
@@ -15,11 +16,19 @@ from fedra.errors import ConfigError
 from fedra.models.find_head import split_at_head
 from fedra.models.recognition_model import RecognitionModel, has_body_and_head
 from fedra.models.user_model import check, named_head
+from fedra.machine import require_memory
 from fedra.registry import Registry
 from fedra.trust import allow_imports, describe_exception, is_import
 
 MODELS = Registry("model", imports=True)
 """The functions that build networks, by the name that a configuration uses; call them through `build`."""
+
+
+USUAL = 1024
+"""Settings up to this number never make a network too large."""
+
+FEW = 2**28
+"""Products of input size and width up to this number never make a layer too large."""
 
 
 def register(name: str, function: Callable[..., nn.Module]) -> None:
@@ -81,6 +90,8 @@ def build(
         raise ConfigError(f"shape of the model '{name}' must have sizes of at least 1, got {shape}")
     if classes < 1:
         raise ConfigError(f"classes of the model '{name}' must be at least 1, got {classes}")
+    if not is_import(name):
+        _require_memory(name, tuple(shape), classes, checked)
     with scoped_seed(seed):
         model = MODELS.call(name, {"shape": tuple(shape), "classes": classes}, checked)
         if not isinstance(model, nn.Module):
@@ -93,6 +104,26 @@ def build(
                 )
             return cast(RecognitionModel, model)
         return _split(name, model, tuple(shape), classes, head)
+
+
+def _require_memory(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, Any]) -> None:
+    """Raise if the weights of a network would not fit into memory; they are counted without being allocated."""
+    widest = max([classes, USUAL, *_numbers(settings.values())])
+    if widest <= max(classes, USUAL) and math.prod(shape) * widest <= FEW:
+        return  # the first outline of a process takes seconds
+    with torch.device("meta"):
+        outline = MODELS.call(name, {"shape": shape, "classes": classes}, settings)
+    sizes = ", ".join(f"{key} = {value}" for key, value in settings.items() if not isinstance(value, str | bool))
+    needed = sum(value.numel() * value.element_size() for value in outline.state_dict().values())
+    require_memory(f"the model '{name}'", needed, f"lower its settings ({sizes or 'none'}), or the size of its inputs")
+
+
+def _numbers(values: Iterable[Any]) -> Iterator[float]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _numbers(value)
+        elif isinstance(value, int | float):
+            yield value
 
 
 def _split(name: str, model: nn.Module, shape: tuple[int, ...], classes: int, head: str | None) -> RecognitionModel:

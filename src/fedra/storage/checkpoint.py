@@ -26,6 +26,7 @@ from fedra.core.model import Weights
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Server
 from fedra.errors import RunError
+from fedra.file_reading import LARGE, read_file
 from fedra.storage.background import Background
 from fedra.storage.client_state import ClientFiles, ClientStates, DamagedFile, File, pack
 from fedra.storage.client_state.client_files import read_packed, write_packed
@@ -45,6 +46,7 @@ class Manifest(BaseModel):
     round: NonNegativeInt
     server: File
     clients: dict[int, File]
+    record: str | None = None  # digest of metrics.jsonl
 
 
 class Checkpoint:
@@ -55,6 +57,7 @@ class Checkpoint:
         self._clients = ClientFiles(folder / "clients")
         self._server: File | None = None
         self._saved: int | None = None
+        self._record: str | None = None
         self._swept = False
         self._writer = Background()
 
@@ -77,16 +80,18 @@ class Checkpoint:
         """A store of client state whose files belong to this checkpoint."""
         return ClientStates(self._clients, ram, precision, known, self._writer)
 
-    def save(self, state: State) -> None:
+    def save(self, state: State, record: str | None = None) -> None:
         """Start writing the current state; waits for the previous write and raises its error.
 
-        At any moment either the old or the new checkpoint is complete on disk.
+        `record` is the digest of metrics.jsonl up to this round. At any moment either the old or the new checkpoint is
+        complete on disk.
         """
         self._writer.wait()
         if self._saved == state.round:
             self._writer.start(self._sweep)
             return
         round, server, memories, unsaved = state.round, state.server, state.memory, state.memory.unsaved()
+        self._record = record
         self._writer.start(lambda: self._save(round, server, memories, unsaved))
 
     def wait(self) -> None:
@@ -106,7 +111,7 @@ class Checkpoint:
         old, new = self._server, File(round, write_packed(self._server_path(round), pack(_server_tree(server))))
         memories.write(unsaved)
         self._clients.sync()
-        manifest = Manifest(round=round, server=new, clients=memories.files())
+        manifest = Manifest(round=round, server=new, clients=memories.files(), record=self._record)
         write_atomically(self._folder / MANIFEST, manifest.model_dump_json().encode())
         self._server, self._saved = new, round
         memories.sweep(round)
@@ -154,6 +159,10 @@ class Checkpoint:
         """The number of rounds of the last checkpoint."""
         return self._manifest().round
 
+    def record_digest(self) -> str | None:
+        """The digest of metrics.jsonl at the last checkpoint; None if it has none."""
+        return self._manifest().record
+
     def client_count(self) -> int:
         """The number of clients that have a file."""
         return len(self._manifest().clients)
@@ -161,7 +170,7 @@ class Checkpoint:
     def _manifest(self) -> Manifest:
         path = self._folder / MANIFEST
         try:
-            return Manifest.model_validate_json(path.read_bytes())
+            return Manifest.model_validate_json(read_file(path, LARGE))
         except ValidationError as error:
             first = error.errors()[0]
             reason = ".".join(str(step) for step in (*first["loc"], first["msg"]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedra.writing import find_leftovers
+
 LIST = ".fedra"
 """One relative path per line, written before the file itself. The list marks a folder as a run's."""
 
@@ -25,6 +27,16 @@ def claimed(folder: Path) -> set[str] | None:
         return set((folder / LIST).read_text(encoding="utf-8").splitlines())
     except FileNotFoundError:
         return None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files that killed processes left of listed files; the caller holds the folder's lock."""
+    known = claimed(folder) or set()
+    for place in {folder / Path(name).parent for name in known}:
+        if place.is_dir() and place.resolve().is_relative_to(folder.resolve()):
+            names = {Path(name).name for name in known if folder / Path(name).parent == place}
+            for path in find_leftovers(place, names):
+                path.unlink(missing_ok=True)
 
 
 def open_list(folder: Path) -> None:

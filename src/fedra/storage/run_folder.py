@@ -5,10 +5,11 @@ config.toml  data.json  metrics.jsonl  clients.jsonl  summary.json  model.safete
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,9 +17,11 @@ from typing import Any, TextIO
 from fedra.config import reading as configuration
 from fedra.config.schema import OBJECT, Config
 from fedra.errors import ConfigError, FedraError, RunError
+from fedra.file_reading import LARGE, SMALL, read_file
 from fedra.locking import hold_lock
 from fedra.storage.checkpoint import Checkpoint
-from fedra.storage.claims import claim, claimed, open_list, remove_claimed
+from fedra.storage.claims import claim, claimed, open_list, remove_claimed, remove_leftovers
+from fedra.storage.run_records import LINES, SummaryRecord, parse_record
 from fedra.storage.state import State
 from fedra.writing import write_atomically
 
@@ -36,14 +39,14 @@ FIXED = (
 INTERIM = "interim.json"
 """Summary of an interrupted run, until it is finished."""
 
+METRICS = "metrics.jsonl"
+"""The record of the rounds."""
+
 LOCK = ".lock"
 """Exists while a run is active; not part of its record."""
 
 PATIENCE = 0.2
 """Seconds to wait for the lock, longer than `is_held` has it when it looks whether a run is active."""
-
-COUNTED = ("seconds", "bytes_down")
-"""Numbers in every line of metrics.jsonl that a summary adds up."""
 
 
 class RunFolder:
@@ -53,6 +56,7 @@ class RunFolder:
         self.path = Path(path)
         self.checkpoint = Checkpoint(self.path / "checkpoint")
         self._open: dict[str, TextIO] = {}
+        self._digest = hashlib.sha256()
 
     @property
     def has_run(self) -> bool:
@@ -97,6 +101,7 @@ class RunFolder:
             elif not force:
                 self.check_available()  # again: another process may have started a run since the first check
             open_list(self.path)
+            remove_leftovers(self.path)
             self._clear()
             self.write("config.toml", configuration.write(config).encode())
             yield
@@ -108,6 +113,7 @@ class RunFolder:
         with self._lock():
             if self.finished:
                 raise ConfigError(f"the run in '{self.path}' {self.ending()}: nothing is left to resume")
+            remove_leftovers(self.path)
             yield self.config()
 
     @contextmanager
@@ -115,6 +121,7 @@ class RunFolder:
         """The configuration of the run, finished or not; the folder is locked inside the block."""
         self.config()  # raises before the lock file is written if the folder has no run
         with self._lock():
+            remove_leftovers(self.path)
             yield self.config()
 
     def reopen(self, config: Config) -> None:
@@ -158,7 +165,7 @@ class RunFolder:
 
     def config(self) -> Config:
         """The configuration of the run."""
-        if not (self.path / "config.toml").exists():
+        if not (self.path / "config.toml").is_file():
             raise ConfigError(
                 f"the folder must contain a run, got '{self.path}' without a config.toml: give a run's output folder"
             )
@@ -188,36 +195,42 @@ class RunFolder:
         if name not in self._open:
             self.claim(name)
             self._open[name] = open(self.path / name, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
-        file = self._open[name]
-        file.writelines(_strict(line) + "\n" for line in lines)
-        file.flush()
+        text = "".join(_strict(line) + "\n" for line in lines)
+        if name == METRICS:
+            self._digest.update(text.encode())
+        self._open[name].write(text)
+        self._open[name].flush()
 
     def save(self, state: State) -> None:
         """Start writing a checkpoint, after the lines of its rounds are on the disk."""
         for file in self._open.values():
             os.fsync(file.fileno())
-        self.checkpoint.save(state)
+        self.checkpoint.save(state, self._digest.hexdigest())
 
-    def truncate(self, rounds: int) -> list[int]:
-        """Make the record agree with a checkpoint after `rounds` rounds; returns the rounds without a line.
+    def truncate(self, rounds: int) -> str | None:
+        """Make the record agree with a checkpoint after `rounds` rounds; returns a warning if it lost or changed lines.
 
         Lines of later rounds, repeated lines and a half-written last line are removed.
         """
         self.close()
-        for name in ("metrics.jsonl", "clients.jsonl", "sites.jsonl"):
+        for name in LINES:
             if (self.path / name).exists():
                 lines = [line for line in _lines(self.path / name) if line["round"] <= rounds]
                 lines = list({_identity(name, line): line for line in lines}.values())
-                self.write(name, "".join(json.dumps(line) + "\n" for line in lines).encode())
-        found = self.metrics()
-        for number, line in enumerate(found, 1):
-            broken = [key for key in COUNTED if not isinstance(line.get(key), int | float)]
-            if broken:
-                raise RunError(
-                    f"'{self.path / 'metrics.jsonl'}' is damaged in line {number} ({broken[0]} must be a number): "
-                    "start a new run"
-                )
-        return sorted(set(range(1, rounds + 1)) - {line["round"] for line in found})
+                text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+                self.write(name, text)
+                if name == METRICS:
+                    self._digest = hashlib.sha256(text)
+        missing = sorted(set(range(1, rounds + 1)) - {line["round"] for line in self.metrics()})
+        if missing:
+            return _describe_missing(missing)
+        written = self.checkpoint.record_digest() if rounds else None
+        if written in (None, self._digest.hexdigest()):
+            return None
+        return (
+            "metrics.jsonl is not as this run wrote it: the model is not affected, but curves, best values and sums in "
+            f"summary.json take the changed numbers of rounds 1 to {rounds}"
+        )
 
     def data_digests(self) -> dict[str, str] | None:
         """The digests of the data that the run was started with; None if it has none."""
@@ -225,9 +238,9 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            digests = json.loads(path.read_text(encoding="utf-8"))["digests"]
+            digests = json.loads(read_file(path, LARGE))["digests"]
             return {str(name): str(digest) for name, digest in digests.items()}
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise RunError(f"'{path}' is damaged: start a new run, or remove it to resume without a check") from None
 
     def write_data_digests(self, digests: Mapping[str, str]) -> None:
@@ -248,14 +261,13 @@ class RunFolder:
         """The finished run's summary; with `interim`, also that of an interrupted run."""
         name = INTERIM if interim and not self.finished and (self.path / INTERIM).exists() else "summary.json"
         try:
-            summary: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            return parse_record(SummaryRecord, read_file(self.path / name, SMALL))
         except FileNotFoundError:
             raise RunError(
                 f"the run in '{self.path}' is not finished: continue it with {self.how_to_resume()}"
             ) from None
         except ValueError as error:
             raise RunError(f"'{self.path / name}' is damaged ({error}): start a new run") from None
-        return summary
 
     def write_interim(self, summary: dict[str, Any]) -> None:
         """Write the summary of an interrupted run."""
@@ -289,13 +301,19 @@ def _identity(name: str, line: dict[str, Any]) -> tuple[Any, ...] | str:
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The complete lines of a .jsonl file; a last line cut off by a killed process is ignored."""
     lines: list[dict[str, Any]] = []
-    for text in path.read_bytes().splitlines(keepends=True):
+    for text in read_file(path, LARGE).splitlines(keepends=True):
         if text.endswith(b"\n"):
             try:
-                line = json.loads(text)
-                if type(line["round"]) is not int or line["round"] < 1:
-                    raise ValueError("no number of a round")
-            except (ValueError, TypeError, KeyError, RecursionError):
-                raise RunError(f"'{path}' is damaged in line {len(lines) + 1}: start a new run") from None
-            lines.append(line)
+                lines.append(parse_record(LINES[path.name], text))
+            except ValueError as error:
+                raise RunError(f"'{path}' is damaged in line {len(lines) + 1} ({error}): start a new run") from None
     return lines
+
+
+def _describe_missing(rounds: Sequence[int]) -> str:
+    """Return a warning that the record lacks lines of these rounds."""
+    shown = ", ".join(map(str, rounds[:5])) + (", ..." if len(rounds) > 5 else "")
+    return (
+        f"metrics.jsonl lacks {len(rounds)} of the rounds before the checkpoint ({shown}): the model is not affected, "
+        "but curves have gaps, and best values and sums in summary.json leave these rounds out"
+    )

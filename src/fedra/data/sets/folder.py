@@ -16,7 +16,7 @@ from fedra.data.loading import DATASETS
 from fedra.errors import DataError
 from fedra.registry import FileName
 
-Side = Annotated[int, Field(gt=0)]
+Side = Annotated[int, Field(gt=0, le=10_000)]
 
 
 @DATASETS.add("imagefolder")

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedra.data.dataset import Dataset, Split
 from fedra.data.loading import DATASETS
 from fedra.errors import ConfigError
+from fedra.machine import require_memory
 
 Count = Annotated[int, Field(gt=0)]
 
@@ -41,6 +42,10 @@ def synthetic(
     """
     if not shape:
         raise ConfigError("data.shape must have at least one size for 'synthetic', got []: set shape = [1, 16, 16]")
+    numbers = (4 * max(examples, test_examples) + 3 * (classes + groups)) * math.prod(shape)  # with copies
+    require_memory(
+        "the synthetic examples", 4 * numbers, "lower data.examples, data.test_examples, data.classes or data.shape"
+    )
     draw = torch.Generator().manual_seed(seed)
     prototypes = _patterns(classes, shape, draw)
     nuisances = _patterns(NUISANCES, shape, draw) / math.sqrt(NUISANCES)

@@ -40,7 +40,7 @@ from fedra.faces.datasets.lfw_lists import read_pair_list, read_people
 from fedra.faces.datasets.verification_sets import listed_pairs, verification_set
 
 Count = Annotated[int, Field(gt=0)]
-Side = Annotated[int, Field(ge=32)]
+Side = Annotated[int, Field(ge=32, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0)]
 Folders = Annotated[tuple[str, ...], Field(min_length=1)]

@@ -16,6 +16,7 @@ from fedra.faces.datasets.assembly import People, check_test, closed_set, with_d
 from fedra.faces.datasets.face_folders import Count, Fraction, Seed, Side
 from fedra.faces.synthetic.people import SyntheticFaces
 from fedra.faces.synthetic.traits import KNOBS
+from fedra.machine import require_memory
 from fedra.registry import Strength
 
 PAINTING = 1
@@ -48,6 +49,11 @@ def synthetic_faces(
     `test_fraction` of the images are held out to measure accuracy; `test_identities` further people are excluded from
     training and compared in balanced `pairs`.
     """
+    require_memory(
+        "the synthetic faces",
+        2 * 3 * (identities + test_identities) * images * size * size,
+        "lower data.identities, data.test_identities, data.images or data.size",
+    )
     knobs = dict(zip(KNOBS, (pose, light, expression, occlusion, background, noise), strict=True))
 
     def render(kind: str, people: int) -> Tensor:

@@ -75,7 +75,7 @@ def lock_gallery(path: Path) -> Iterator[Path]:
         "program, then try again"
     )
     with hold_lock(lock, busy, LOCK_TIMEOUT):
-        for leftover in find_leftovers(file):
+        for leftover in find_leftovers(file.parent, [file.name]):
             leftover.unlink(missing_ok=True)
         yield file
 
