@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from fedra.errors import ConfigError
@@ -16,10 +17,8 @@ def physical_memory() -> int | None:
     found = []
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    try:
+    with suppress(OSError, ValueError):  # there is no container, or it has no limit
         found.append(int(CGROUP.read_text(encoding="ascii")))
-    except (OSError, ValueError):
-        pass  # there is no container, or it has no limit
     return min(found, default=None)
 
 

@@ -13,10 +13,10 @@ from torch.nn.parameter import is_lazy
 
 from fedra.core.random import scoped_seed
 from fedra.errors import ConfigError
+from fedra.machine import require_memory
 from fedra.models.find_head import split_at_head
 from fedra.models.recognition_model import RecognitionModel, has_body_and_head
 from fedra.models.user_model import check, named_head
-from fedra.machine import require_memory
 from fedra.registry import Registry
 from fedra.trust import allow_imports, describe_exception, is_import
 
