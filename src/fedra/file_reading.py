@@ -28,7 +28,7 @@ def read_file(path: Path | str, largest: int) -> bytes:
             raise OSError(errno.EINVAL, "it is a device or a pipe, not a file", str(path))
         if found.st_size > largest:
             raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than {largest:,}", str(path))
-        return file.read(largest + 1)
+        return file.read(found.st_size)
 
 
 def read_text_file(path: Path | str, largest: int = SMALL) -> str:

@@ -165,3 +165,22 @@ def test_a_kill_leaves_the_old_or_the_new_gallery(tmp_path: Path) -> None:
         os.waitpid(child, 0)
         found = GalleryContent.read(path)
         assert torch.equal(found.templates, versions[len(found) - 1].templates)
+
+
+def test_a_changed_byte_is_noticed_anywhere(tmp_path: Path) -> None:
+    """Names, templates, numbers of photos and the model that they belong to."""
+    data = gallery(3).pack()
+    assert GalleryContent.parse(data, tmp_path).names == ("p0", "p1", "p2")
+    start = 8 + int.from_bytes(data[:8], "little")
+    fingerprint = data.index(b'fingerprint\\":\\"f') + len(b'fingerprint\\":\\"')
+    for place in (fingerprint, *range(start, len(data))):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        with pytest.raises(DataError, match="is not a gallery or is damaged"):
+            GalleryContent.parse(bytes(changed), tmp_path)
+
+
+def test_a_gallery_of_an_older_version_has_no_digest(tmp_path: Path) -> None:
+    tensors = safetensors.torch.load(gallery(2).pack())
+    about = {"fedra-gallery": gallery(2).about.model_dump_json(exclude={"digest"})}
+    assert len(GalleryContent.parse(safetensors.torch.save(tensors, about), tmp_path)) == 2

@@ -167,3 +167,17 @@ def test_folders_and_data_sets_calibrate(photographs: Path, model: Path, detecto
     assert drawn.decision.genuine > 0
     assert drawn.path is None
     assert not (tmp_path / "run/threshold.json").exists()
+
+
+def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    source = ModelSource(path=str(tmp_path / "run"))
+    rows, people = crowd(40, 3)
+    path = save_decision(source, calibrate_people(rows, people, 1e-2, fingerprint="f", data="others"))
+    text = path.read_text()
+    assert read_decision(source, "f") is not None
+    for old, new in (('"far": 0.01', '"far": 0.02'), ('"people": 40', '"people": 41'), ('"photos": 2', '"photos": 3')):
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(DataError, match="is damaged \\(its digest differs\\): calibrate the model again"):
+            read_decision(source, "f")

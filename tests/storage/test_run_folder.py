@@ -19,6 +19,7 @@ from fedra.storage.run_folder import RunFolder
 ROUND = ["round", "accuracy", "loss", "train_loss", "clients", "dropped", "bytes_up", "bytes_down", "seconds"]
 CLIENT = {"round", "client", "examples", "steps", "train_loss", "update_norm", "bytes_up"}
 SUMMARY = {
+    "model_digest",
     "status", "algorithm", "final_accuracy", "best_accuracy", "best_round", "best_by", "rounds", "seconds",
     "parameters", "clients",
     "bytes_up", "bytes_down", "buffers", "runner", "protocol", "seeds", "versions",

@@ -165,12 +165,12 @@ def execute(
         try:
             _train(config, built, engine, notify, signals, private)
             built = engine.built
-            if folder:
-                _save(config, built, folder, state, signals)
+            digest = _save(config, built, folder, state, signals) if folder else None
             notify.call("on_training_end")
             tell(console, one_class_hint(run.metrics, built.dataset.classes))
             tested = engine.final_tests(state, folder, console, best)
             summary = summarize(config, built, run.metrics, state.round) | tested
+            summary |= {} if digest is None else {"model_digest": digest}
             if run.stop_reason is not None:
                 summary["stopped_early"] = run.stop_reason
             summary |= _conclude(private, state, console)
@@ -261,14 +261,14 @@ def _plan(config: Config, built: ServerBuilt, observers: tuple[Observer, ...]) -
     )
 
 
-def _save(config: Config, built: ServerBuilt, folder: RunFolder, state: State, signals: Interruption) -> None:
-    """Save the state and the model before the final tests, which may fail."""
+def _save(config: Config, built: ServerBuilt, folder: RunFolder, state: State, signals: Interruption) -> str:
+    """Save the state and the model before the final tests, which may fail; returns the digest of the model."""
     with signals.held():
         folder.save(state)
     folder.checkpoint.wait()
     folder.claim("model.safetensors")
     private = built.job.algorithm.owns_classes
-    save_model(folder.path / "model.safetensors", state.server.weights, built.about(config), private)
+    return save_model(folder.path / "model.safetensors", state.server.weights, built.about(config), private)
 
 
 def _save_interim(

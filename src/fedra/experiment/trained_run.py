@@ -16,7 +16,8 @@ from fedra.core.model import Weights
 from fedra.core.random import generator
 from fedra.errors import ConfigError, DataError, RunError, nearest
 from fedra.experiment.build import Built, build
-from fedra.models import load_weights
+from fedra.models.pretrained import set_weights
+from fedra.storage.model_file import read_model_file
 from fedra.storage.run_folder import RunFolder
 
 SPLITS = ("test", "train")
@@ -59,7 +60,7 @@ def open_trained_run(
     with allow_trusted_imports(config, trust, f"the run in '{folder.path}'"):
         built = build(config.model_copy(update=changed))
     model = built.job.model
-    load_weights(model.module, trained)
+    set_weights(model.module, read_model_file(trained).tensors, trained)
     return TrainedRun(folder, built, Weights(*(model.arrange(values) for values in model.weights())))
 
 

@@ -16,11 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from fedra.errors import ConfigError, DataError
+from fedra.file_reading import read_file
 from fedra.models.key_maps import WRAPPERS, key_map_for, rename_key
 from fedra.models.user_model import NamedHead
 
 RUN_MODEL = "model.safetensors"
 """Name of the model file in a finished run's folder."""
+
+LARGEST = 64 * 2**30
+"""Largest weight file that is read, in bytes."""
+
+HUGE = 1e30
+"""Weights above this overflow in the first product."""
 
 SHOWN = 3
 """Number of names that a message lists."""
@@ -68,7 +75,14 @@ def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str]
         ()
     """
     path = _file(Path(path))
-    tensors = {WRAPPERS.sub("", name): value for name, value in read_tensors(path).items()}
+    return set_weights(module, read_tensors(path), path, key_map)
+
+
+def set_weights(
+    module: nn.Module, tensors: Mapping[str, Tensor], path: Path, key_map: Mapping[str, str] | None = None
+) -> Loaded:
+    """Set a model's weights to tensors that were read from the file `path`; see `load_weights`."""
+    tensors = {WRAPPERS.sub("", name): value for name, value in tensors.items()}
     if isinstance(module, NamedHead) and key_map is None and not module.state_dict().keys() <= tensors.keys():
         own = {module.split_name(name): value for name, value in tensors.items()}
         if {f"body.{name}" for name in module.body.state_dict()} <= own.keys():
@@ -79,7 +93,7 @@ def load_weights(module: nn.Module, path: Path | str, key_map: Mapping[str, str]
     head = {name for name in {*given, *state} if name.startswith("head.")}
     fits = {name for name in given if name in state and given[name].shape == state[name].shape}
     _check_fit(path, layout, state, given, fits, head)
-    _check_finite(path, given)
+    _check_values(path, state, given)
     # A head that fits only in part would be a mixture of two.
     used = fits if head <= fits else fits - head
     with torch.no_grad():
@@ -127,7 +141,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise DataError(f"the weight file must exist, got '{path}': check the path")
     if path.suffix == ".safetensors":
         try:
-            return dict(safetensors.torch.load_file(path))
+            return dict(sorted(safetensors.torch.load(read_file(path, LARGEST)).items()))
         except (OSError, safetensors.SafetensorError) as error:
             raise DataError(f"the weight file '{path}' must be a safetensors file, got an error ({error})") from None
     try:
@@ -228,12 +242,30 @@ def _check_fit(
         )
 
 
-def _check_finite(path: Path | str, given: Mapping[str, Tensor]) -> None:
+def _check_values(path: Path | str, state: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Raise on weights that no training leaves behind: of another kind, not finite, huge, or zero throughout."""
+    kinds = [name for name, value in given.items() if name in state and _kind(value) != _kind(state[name])]
+    if kinds:
+        wanted, got = state[kinds[0]].dtype, given[kinds[0]].dtype
+        raise DataError(f"the weights in '{path}' must have the type {wanted}, got {got} in {_shorten(kinds)}")
     broken = [name for name, value in given.items() if not bool(value.isfinite().all())]
     if broken:
         raise DataError(
             f"the weights in '{path}' must be finite, got inf or NaN in {_shorten(broken)}: use another file"
         )
+    huge = [name for name, value in given.items() if value.numel() and float(value.double().abs().max()) > HUGE]
+    if huge:
+        raise DataError(
+            f"the weights in '{path}' must be below {HUGE:g}, got more in {_shorten(huge)}: use another file"
+        )
+    body = [value for name, value in given.items() if name.startswith("body.") and value.is_floating_point()]
+    if body and not any(bool(value.any()) for value in body):
+        raise DataError(f"the weights in '{path}' must not all be zero, got zeros alone: use another file")
+
+
+def _kind(value: Tensor) -> str:
+    """Return what a type counts: complex or real numbers, or integers and truth values."""
+    return "complex" if value.is_complex() else "real" if value.is_floating_point() else "integer"
 
 
 def _shorten(names: list[str]) -> str:

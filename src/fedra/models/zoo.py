@@ -107,15 +107,28 @@ def build(
 
 
 def _require_memory(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, Any]) -> None:
-    """Raise if the weights of a network would not fit into memory; they are counted without being allocated."""
-    widest = max([classes, USUAL, *_numbers(settings.values())])
-    if widest <= max(classes, USUAL) and math.prod(shape) * widest <= FEW:
-        return  # the first outline of a process takes seconds
-    with torch.device("meta"):
-        outline = MODELS.call(name, {"shape": shape, "classes": classes}, settings)
+    """Raise if the weights of a network would not fit into memory."""
+    needed = describe_size(name, shape, classes, settings)
+    if needed is None:
+        return
     sizes = ", ".join(f"{key} = {value}" for key, value in settings.items() if not isinstance(value, str | bool))
-    needed = sum(value.numel() * value.element_size() for value in outline.state_dict().values())
     require_memory(f"the model '{name}'", needed, f"lower its settings ({sizes or 'none'}), or the size of its inputs")
+
+
+def describe_size(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, Any]) -> int | None:
+    """Return the bytes of a network's weights without allocating them; None if they are few for certain.
+
+    A user's own network (`module:function`) is not counted either.
+    """
+    if is_import(name):
+        return None
+    checked = MODELS.settings(name, settings)
+    widest = max([classes, USUAL, *_numbers(checked.values())])
+    if widest <= max(classes, USUAL) and math.prod(shape) * widest <= FEW:
+        return None  # the first outline of a process takes seconds
+    with torch.device("meta"):
+        outline: nn.Module = MODELS.call(name, {"shape": shape, "classes": classes}, checked)
+    return sum(value.numel() * value.element_size() for value in outline.state_dict().values())
 
 
 def _numbers(values: Iterable[Any]) -> Iterator[float]:

@@ -31,6 +31,7 @@ from fedra.storage.background import Background
 from fedra.storage.client_state import ClientFiles, ClientStates, DamagedFile, File, pack
 from fedra.storage.client_state.client_files import read_packed, write_packed
 from fedra.storage.client_state.store import Snapshot
+from fedra.storage.model_file import digest_model
 from fedra.storage.state import State
 from fedra.writing import write_atomically
 
@@ -207,14 +208,18 @@ def _compare(expected: Tree, found: Tree, path: Path) -> None:
             )
 
 
-def save_model(path: Path, weights: Weights, about: dict[str, Any], private: bool = False) -> None:
-    """Save a model as safetensors. All metadata are one JSON string, because the order of keys is random.
+def save_model(path: Path, weights: Weights, about: dict[str, Any], private: bool = False) -> str:
+    """Save a model as safetensors, and return the file's digest.
+
+    All metadata are one JSON string, because the order of keys is random.
 
     With `private`, only the owner can read the file: it holds class vectors of people, with their names.
     """
     flat: Params = {**weights.params, **weights.buffers}
     flat = {name: value.detach().cpu().contiguous() for name, value in flat.items()}
-    write_atomically(path, safetensors.torch.save(flat, {"fedra": json.dumps(about, sort_keys=True)}), private=private)
+    packed = safetensors.torch.save(flat, {"fedra": json.dumps(about, sort_keys=True)})
+    write_atomically(path, packed, private=private)
+    return digest_model(packed)
 
 
 def load_model(path: Path) -> tuple[Params, dict[str, Any]]:
@@ -223,5 +228,5 @@ def load_model(path: Path) -> tuple[Params, dict[str, Any]]:
         with safetensors.safe_open(str(path), framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("fedra", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise RunError(f"the model file '{path}' cannot be read ({error}): give another file") from None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from fedra.core.device import build_device
 from fedra.data import Dataset, Transform
 from fedra.errors import RunError
 from fedra.models import Embedder, build, load_weights, with_projection
 from fedra.models.embedder import Fit, Flip
-from fedra.storage.checkpoint import load_model
+from fedra.models.pretrained import set_weights
+from fedra.models.zoo import describe_size
+from fedra.storage.model_file import read_model_file
 from fedra.trust import allow_imports, import_error, is_import
 
 FACES = (0.5, 0.5, 0.5)
@@ -83,18 +85,17 @@ def load_trained_model(folder: Path | str, *, trust: bool = False) -> TrainedMod
             f"the folder must contain a finished run, got '{folder}' without a model.safetensors: finish the run, or "
             "give another folder"
         )
-    _, about = load_model(path)
-    if "input" not in about:
-        raise RunError(f"'{path}' must describe its inputs, got none: train the model again with this version")
-    given = about["input"]
-    shape, mean, std = (tuple(given[key] or ()) for key in ("shape", "mean", "std"))
-    name = str(about["model"]["name"])
+    file = read_model_file(path)
+    given, section = file.about.input, file.about.model
+    shape, name = tuple(given.shape), str(section["name"])
     if is_import(name) and not trust:
         raise import_error([name], f"the run in '{folder}'")
     with allow_imports(trust):
-        module = _untrained(about["model"], shape, len(about["classes"]))
-    load_weights(module, path)
-    return TrainedModel(module, shape, given.get("bytes", True), mean, std, tuple(about["classes"]))
+        _compare_sizes(path, section, shape, len(file.about.classes), file.tensors)
+        module = _untrained(section, shape, len(file.about.classes))
+    set_weights(module, file.tensors, path)
+    mean, std = tuple(given.mean or ()), tuple(given.std or ())
+    return TrainedModel(module, shape, given.bytes, mean, std, tuple(file.about.classes))
 
 
 def load_embedder(
@@ -173,10 +174,27 @@ def load_embedder_weights(
     return Embedder(module, prepare, shape, fit=fit, flip=flip, batch=batch, device=build_device(device))
 
 
+COMMON = ("name", "head", "projection", "weights", "weights_digest")
+"""Keys of [model] that are not fields of the network."""
+
+
+def _compare_sizes(
+    path: Path, section: dict[str, Any], shape: tuple[int, ...], classes: int, tensors: Mapping[str, Tensor]
+) -> None:
+    """Raise if metadata describe a network far larger than the file, before its memory is allocated."""
+    own = {key: value for key, value in section.items() if key not in COMMON}
+    described = describe_size(section["name"], shape, classes, own)
+    found = sum(value.numel() * value.element_size() for value in tensors.values())
+    if described is not None and described > 4 * found + 2**20:
+        raise RunError(
+            f"the model file '{path}' must hold the network that its metadata describe, got {found:,} of {described:,} "
+            "bytes: give another file"
+        )
+
+
 def _untrained(section: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
     """The network of a run, before its trained weights are loaded."""
-    common = ("name", "head", "projection", "weights", "weights_digest")
-    own = {key: value for key, value in section.items() if key not in common}
+    own = {key: value for key, value in section.items() if key not in COMMON}
     module = build(section["name"], shape, classes, seed=0, head=section.get("head"), **own)
     if section.get("projection") is None:
         return module

@@ -6,7 +6,9 @@ embeddings with a large norm, which come from photos of good quality, weigh more
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +26,7 @@ from fedra.faces.metrics.embedding_checks import directions, lengths
 from fedra.faces.recognition.answers import Match
 from fedra.faces.recognition.gallery_index import GraphIndex
 from fedra.faces.recognition.model_source import ModelSource
+from fedra.file_reading import LARGE, read_file
 
 Existing = Literal["refuse", "add", "replace"]
 """What to do with a person who is already enrolled."""
@@ -42,6 +45,7 @@ class GalleryMetadata(BaseModel):
     fingerprint: str
     detector: str | None = None
     detector_fingerprint: str | None = None
+    digest: str | None = None  # of all else in the file; None in memory, and in files of older versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +68,7 @@ class GalleryContent:
         """Read a gallery file, all bytes at once, because another process may replace it at any time."""
         path = Path(path)
         try:
-            data = path.read_bytes()
+            data = read_file(path, LARGE)
         except FileNotFoundError:
             raise DataError(f"the gallery '{path}' does not exist: enroll a person first") from None
         except IsADirectoryError:
@@ -81,6 +85,8 @@ class GalleryContent:
             if (names.dtype, templates.dtype, photographs.dtype) != (torch.uint8, torch.float32, torch.int64):
                 raise ValueError("its tensors have unexpected types")
             people = _names(bytes(names.numpy()))
+            if about.digest not in (None, _digest(about, tensors)):
+                raise ValueError("its digest differs")
         except (KeyError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
             reason = str(error).partition("\n")[0]
             raise DataError(f"'{path}' is not a gallery or is damaged ({reason}): use another file") from None
@@ -88,7 +94,7 @@ class GalleryContent:
             raise DataError(
                 f"the gallery '{path}' is damaged ({len(people)} names, {len(templates)} templates): use another file"
             )
-        return cls(about, people, templates, photographs)
+        return cls(about.model_copy(update={"digest": None}), people, templates, photographs)
 
     def pack(self) -> bytes:
         """Return the bytes of the gallery file."""
@@ -97,7 +103,8 @@ class GalleryContent:
             "templates": self.templates.contiguous(),
             "photographs": self.photographs,
         }
-        packed: bytes = safetensors.torch.save(tensors, {METADATA: self.about.model_dump_json()})
+        about = self.about.model_copy(update={"digest": _digest(self.about, tensors)})
+        packed: bytes = safetensors.torch.save(tensors, {METADATA: about.model_dump_json()})
         return packed
 
     def __len__(self) -> int:
@@ -200,6 +207,16 @@ def names_in(path: Path) -> tuple[str, ...]:
 def _header(data: bytes) -> Any:
     """Parse the safetensors header: its length in eight bytes, then JSON."""
     return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+
+
+def _digest(about: GalleryMetadata, tensors: Mapping[str, Tensor]) -> str:
+    """Return the digest of a gallery, by which a changed byte is noticed."""
+    digest = hashlib.sha256(about.model_dump_json(exclude={"digest"}).encode())
+    for name in ("names", "templates", "photographs"):
+        value = tensors[name].contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()[:32]
 
 
 def _names(data: bytes) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedra.errors import DataError
 from fedra.faces.recognition.model_source import ModelSource
+from fedra.file_reading import SMALL, read_file
 from fedra.storage.claims import claim
 from fedra.writing import write_atomically
 
@@ -170,6 +172,12 @@ class Decision(BaseModel):
         )
 
 
+class StoredDecision(Decision):
+    """A threshold with its digest, by which a changed file is noticed; files of older versions have none."""
+
+    digest: str | None = None
+
+
 def _probability_of_any(rates: Iterable[float]) -> float:
     """Return 1 - prod (1 - rate), accurate for tiny rates."""
     return -math.expm1(math.fsum(math.log1p(-min(rate, 1 - 1e-12)) for rate in rates))
@@ -184,7 +192,8 @@ def save_decision(source: ModelSource, decision: Decision) -> Path:
     """Store a threshold next to its model."""
     path = decision_path(source)
     claim(path.parent, path.name)
-    write_atomically(path, (decision.model_dump_json(indent=2) + "\n").encode(), private=True)
+    stored = StoredDecision(**decision.model_dump(), digest=_digest(decision))
+    write_atomically(path, (stored.model_dump_json(indent=2) + "\n").encode(), private=True)
     return path
 
 
@@ -192,12 +201,19 @@ def read_decision(source: ModelSource, fingerprint: str) -> Decision | None:
     """Return the threshold next to the model; None if there is none, or if the model has changed since."""
     path = decision_path(source)
     try:
-        content = path.read_bytes()
+        content = read_file(path, SMALL)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        found = Decision.model_validate_json(content)
+        stored = StoredDecision.model_validate_json(content)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise DataError(f"the threshold file '{path}' is damaged ({reason}): calibrate the model again") from None
+    found = Decision(**stored.model_dump(exclude={"digest"}))
+    if stored.digest not in (None, _digest(found)):
+        raise DataError(f"the threshold file '{path}' is damaged (its digest differs): calibrate the model again")
     return found if found.fingerprint == fingerprint else None
+
+
+def _digest(decision: Decision) -> str:
+    return hashlib.sha256(decision.model_dump_json().encode()).hexdigest()[:32]
