@@ -128,7 +128,7 @@ def describe_size(name: str, shape: tuple[int, ...], classes: int, settings: dic
         return None  # the first outline of a process takes seconds
     with torch.device("meta"):
         outline: nn.Module = MODELS.call(name, {"shape": shape, "classes": classes}, checked)
-    return sum(value.numel() * value.element_size() for value in outline.state_dict().values())
+    return sum(int(value.numel() * value.element_size()) for value in outline.state_dict().values())
 
 
 def _numbers(values: Iterable[Any]) -> Iterator[float]:

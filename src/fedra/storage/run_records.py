@@ -17,13 +17,13 @@ Count = Annotated[int, Field(ge=0, le=MOST)]
 Fraction = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
 
-class Record(BaseModel):
+class CheckedRecord(BaseModel):
     """A record whose known keys have the right types; other keys are the business of those who read them."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-class RoundLine(Record):
+class RoundLine(CheckedRecord):
     """A line of metrics.jsonl."""
 
     round: Annotated[int, Field(ge=1, le=MOST)]
@@ -38,7 +38,7 @@ class RoundLine(Record):
     class_accuracy: list[float | None] | None = None
 
 
-class ClientLine(Record):
+class ClientLine(CheckedRecord):
     """A line of clients.jsonl."""
 
     round: Annotated[int, Field(ge=1, le=MOST)]
@@ -48,13 +48,13 @@ class ClientLine(Record):
     dropped: str | None = None
 
 
-class SiteLine(Record):
+class SiteLine(CheckedRecord):
     """A line of sites.jsonl."""
 
     round: Annotated[int, Field(ge=1, le=MOST)]
 
 
-class SummaryRecord(Record):
+class SummaryRecord(CheckedRecord):
     """The content of summary.json and interim.json."""
 
     status: str | None = None
@@ -77,7 +77,7 @@ class SummaryRecord(Record):
     model_digest: str | None = None
 
 
-REQUIRED: dict[type[Record], tuple[str, ...]] = {
+REQUIRED: dict[type[CheckedRecord], tuple[str, ...]] = {
     RoundLine: ("round", "accuracy", "seconds", "bytes_down"),
     ClientLine: ("round", "client"),
     SiteLine: ("round",),
@@ -85,11 +85,15 @@ REQUIRED: dict[type[Record], tuple[str, ...]] = {
 }
 """Keys that every record of a kind has."""
 
-LINES: dict[str, type[Record]] = {"metrics.jsonl": RoundLine, "clients.jsonl": ClientLine, "sites.jsonl": SiteLine}
+LINES: dict[str, type[CheckedRecord]] = {
+    "metrics.jsonl": RoundLine,
+    "clients.jsonl": ClientLine,
+    "sites.jsonl": SiteLine,
+}
 """The kind of line of every .jsonl file of a run."""
 
 
-def parse_record(kind: type[Record], text: bytes) -> dict[str, Any]:
+def parse_record(kind: type[CheckedRecord], text: bytes) -> dict[str, Any]:
     """Parse a record; raise ValueError with the first thing that is wrong."""
     try:
         found = json.loads(text)
