@@ -180,3 +180,11 @@ def test_a_cell_can_be_a_metric_of_the_curvature(tmp_path: Path) -> None:
     metrics = analysis.curvature.metrics()
     assert found.values["FedAvg", "lambda_1"] == [metrics["lambda_1"]]
     assert found.values["FedAvg", "lambda_1 / lambda_5"] == [metrics["lambda_1_over_lambda_5"]]
+
+
+def test_the_page_counts_runs_whose_embeddings_collapsed(table: PaperEntry, tmp_path: Path) -> None:
+    found = reproduce(table, "quick", 1, tmp_path)
+    assert "in one direction" not in page_text(found)
+    summary = found.grid.folders[0] / "summary.json"
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "collapsed": "all point in one direction"}))
+    assert "1 of the runs have embeddings in one direction, and are counted at chance level." in page_text(found)

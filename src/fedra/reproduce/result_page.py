@@ -189,7 +189,9 @@ def _common(configs: Sequence[Any], read: Any) -> Any:
 
 
 def _named(table: dict[str, Any]) -> str:
-    fields = ", ".join(f"{key} {value}" for key, value in table.items() if key not in ("name", "seed") and value != ())
+    fields = ", ".join(
+        f"{key} {value}" for key, value in table.items() if key not in ("name", "seed") and value not in ((), None)
+    )
     return f"{table['name']} ({fields})" if fields else str(table["name"])
 
 
@@ -203,7 +205,11 @@ def _times(found: Reproduction) -> str:
         f"Seeds {', '.join(map(str, seeds))}; {_count(len(folders), 'run')}, {format_duration(found.seconds)} of "
         f"training in all as the runs recorded it, on a machine that may have had other work; {known}."
     )
-    return text + (f" Failed runs, counted at chance level: {'; '.join(broken)}." if broken else "")
+    text += f" Failed runs, counted at chance level: {'; '.join(broken)}." if broken else ""
+    collapsed = [folder for folder in folders if "collapsed" in RunFolder(folder).summary()]
+    if collapsed:
+        text += f" {len(collapsed)} of the runs have embeddings in one direction, and are counted at chance level."
+    return text
 
 
 def write_page(found: Reproduction, out: Path) -> tuple[Path, Path]:
