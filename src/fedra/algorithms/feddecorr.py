@@ -32,6 +32,10 @@ class Decorrelation(Term):
     formula: ClassVar[str] = "beta / d^2 ||K||_F^2,  K = correlation matrix of the d features"
     moves_head: ClassVar[bool] = False
 
+    @property
+    def mixes_examples(self) -> bool:
+        return True
+
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         features = output.features
         mask = features.new_ones(len(features)) if view.batch.mask is None else view.batch.mask

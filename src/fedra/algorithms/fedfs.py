@@ -91,6 +91,10 @@ class IntraSubject(Term, OwnParams, Teachers):
         "or i among the k nearest of j;  |a_i| is constant in the gradient"
     )
 
+    @property
+    def mixes_examples(self) -> bool:
+        return True
+
     def init_params(self, sizes: Sizes, draw: torch.Generator) -> Params:
         """Return the learned projection, which starts as the mean; without one, nothing."""
         if self.aggregation != "projection":
@@ -177,6 +181,10 @@ class FeatureTie(Term, Teachers):
         "weight * mean_i 1 - cos(z_i, g_i);  l2: |z_i - g_i|^2 / d;  kl: KL(softmax(g_i / T) || softmax(z_i / T));  "
         "contrastive: -log softmax_j(cos(z_i, g_j) / T)[i]"
     )
+
+    @property
+    def mixes_examples(self) -> bool:
+        return self.measure == "contrastive"
 
     def teachers(self, client: Client) -> dict[str, Weights]:
         return {"received": client.origin}

@@ -35,6 +35,10 @@ class CalibratedCrossEntropy(Term):
     formula: ClassVar[str] = "mean_i -log softmax(z_i - tau n^(-1/4))[y_i]"
     fits_labels: ClassVar[bool] = True
 
+    @property
+    def uses_label_counts(self) -> bool:
+        return True
+
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         counts = view.client.label_counts.to(output.logits.dtype)
         margin = torch.where(counts > 0, self.tau * counts.clamp(min=1) ** -0.25, torch.inf if self.tau else 0.0)

@@ -33,6 +33,10 @@ class RestrictedCrossEntropy(Term):
     formula: ClassVar[str] = "mean_i -log softmax(a z_i)[y_i],  a_c = 1 if n_c > 0 else alpha"
     fits_labels: ClassVar[bool] = True
 
+    @property
+    def uses_label_counts(self) -> bool:
+        return True
+
     def loss(self, output: Output, params: Params, view: View) -> Tensor:
         logits = torch.where(view.client.label_counts > 0, output.logits, self.alpha * output.logits)
         return view.batch.mean(F.cross_entropy(logits, view.batch.targets, reduction="none"))

@@ -43,6 +43,10 @@ class MetaStep(GradientRule):
         "g(w) -> u = g_B(w - a g_A(w))  [hessian-free: u - a (g_A(w + delta u) - g_A(w - delta u)) / (2 delta)]"
     )
 
+    @property
+    def mixes_examples(self) -> bool:
+        return True
+
     def gradient(self, inner: GradientFunction, params: Params, view: View) -> Params:
         first, second = halves(view.batch)
         optimizer = view.client.optimizer if self.inner_lr is None else Sgd(self.inner_lr)

@@ -138,6 +138,11 @@ class LocalSection(Section):
     momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum; reset every round unless centralized")
     weight_decay: Decay = Field(0.0, description="added to the gradient at the unperturbed weights")
     drop_last: bool = Field(False, description="drop the incomplete last batch of an epoch")
+    sampling: Literal["shuffle", "poisson"] = Field(
+        "shuffle",
+        description="'shuffle' uses every example once per epoch; 'poisson' draws each example into each batch with "
+        "probability batch / examples, independently, as privacy.level = 'example' needs",
+    )
 
 
 class CohortSection(Section):
@@ -258,11 +263,17 @@ class DiagnosticsSection(Section):
 class PrivacySection(Section):
     """Differential privacy; see docs/privacy.md for what is protected, from whom, and what is not."""
 
-    level: Literal["none", "client"] = Field(
-        "none", description="'client' hides all data of one client in the models of all rounds"
+    level: Literal["none", "client", "example"] = Field(
+        "none",
+        description="'client' hides all data of one client in the models of all rounds; 'example' hides one example, "
+        "from the server too",
     )
     delta: float | None = Field(
-        None, gt=0, lt=1, description="probability with which the bound may fail; must be below 1 / number of clients"
+        None,
+        gt=0,
+        lt=1,
+        description="probability with which the bound may fail; must be below 1 / number of clients, or below 1 / "
+        "number of examples of the largest client",
     )
     epsilon: float | None = Field(
         None, gt=0, le=1e6, description="the budget: the run ends before the round that would exceed it"
@@ -270,9 +281,10 @@ class PrivacySection(Section):
     noise: Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"] = Field(
         "auto", description="noise over the clip norm; 'auto' computes it from epsilon, delta and rounds"
     )
-    clip: Annotated[float, Field(gt=0, le=1e12)] | Literal["adaptive"] = Field(
-        "adaptive",
-        description="norm to which a whole upload is clipped; 'adaptive' follows a quantile of the norms",
+    clip: Annotated[float, Field(gt=0, le=1e12)] | Literal["adaptive"] | None = Field(
+        None,
+        description="norm to which a whole upload, or the gradient of one example, is clipped; 'adaptive', the default "
+        "for clients, follows a quantile of the norms; 1.0 is the default for examples",
     )
     quantile: float = Field(0.5, gt=0, lt=1, description="adaptive clip: share of clients that should not be clipped")
     clip_start: float = Field(0.1, gt=0, le=1e12, description="adaptive clip: the first norm")
@@ -293,8 +305,12 @@ class PrivacySection(Section):
     )
     amplification: Literal["auto", "none"] = Field(
         "auto",
-        description="'auto' counts on sampled cohorts, which needs cohort.sampling = 'poisson'; 'none' counts every "
-        "round for every client",
+        description="'auto' counts on sampled cohorts or batches, which needs cohort.sampling or local.sampling = "
+        "'poisson'; 'none' counts every round for every client, or every epoch for every example",
+    )
+    counts: Literal["private", "public"] = Field(
+        "private",
+        description="level 'example': 'public' lets label counts of clients steer their losses (fedlc, fedrs)",
     )
     seed: Literal["secret", "run"] = Field(
         "secret", description="where noise comes from; 'run' derives it from seed, for research: no guarantee"
@@ -303,6 +319,11 @@ class PrivacySection(Section):
         "covered",
         description="'covered' records only what the guarantee covers; 'all' also records training losses and clients",
     )
+
+    @property
+    def adapts_clip(self) -> bool:
+        """Whether the clip norm follows the norms of the uploads."""
+        return self.level != "example" and self.clip in (None, "adaptive")
 
 
 class SecureSection(Section):

@@ -12,7 +12,9 @@ from torch import Tensor
 from fedra.core.deferred import DeferredInputs, read_ahead
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model
+from fedra.core.poisson_batches import PoissonBatches
 from fedra.core.random import generator, shuffles
+from fedra.core.secret_numbers import Secret
 from fedra.core.transfer import to_device
 from fedra.core.view import Batch
 from fedra.errors import DataError
@@ -153,7 +155,7 @@ class LocalData:
     """One client's data in one round: shuffled by index, augmented a batch at a time.
 
     `prepared` holds all inputs ready for the model if the transform is deterministic and they are at most `AHEAD`
-    bytes, otherwise None.
+    bytes, otherwise None. `secret` is where private batches and their noise come from.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class LocalData:
         seed: int,
         round: int,
         client: int,
+        secret: Secret | None = None,
     ) -> None:
         check_not_empty(client, len(examples))
         check_labels(client, examples.targets, classes)
@@ -172,6 +175,7 @@ class LocalData:
         self._model = model
         self._local = local
         self.where = (seed, round, client)
+        self.secret = secret
         self.targets = to_device(examples.targets, model.device)
         self.label_counts = to_device(torch.bincount(examples.targets, minlength=classes), model.device)
         self._raw = to_device(examples.inputs, model.device) if self._fits(examples.inputs) else examples.inputs
@@ -190,6 +194,9 @@ class LocalData:
     def __iter__(self) -> Iterator[Batch]:
         seed, round, client = self.where
         augment = generator(seed, "augment", round, client)
+        if self._local.sampling == "poisson":
+            yield from self._sampled(augment)
+            return
         for epoch, order in self._orders(seed, round, client):
             rows = to_device(order, self._model.device)
             raw_rows = rows if self._raw.device == rows.device else order
@@ -197,6 +204,17 @@ class LocalData:
             raw = read_ahead(self._raw, (raw_rows[start:end] for start, end in ranges))
             for start, end in ranges:
                 yield replace(self._batch(rows[start:end], raw, augment), epoch=epoch)
+
+    def _sampled(self, augment: torch.Generator) -> Iterator[Batch]:
+        """Poisson batches; an empty one has one masked example, because not every layer accepts no example."""
+        batches = PoissonBatches(self._local, len(self), self.where, self.secret)
+        found = [torch.from_numpy(batches.rows(step)) for step in range(batches.steps)]
+        orders = [rows if len(rows) else torch.zeros(1, dtype=torch.int64) for rows in found]
+        placed = [to_device(rows, self._model.device) for rows in orders]
+        raw = read_ahead(self._raw, iter(placed if self._raw.device == self._model.device else orders))
+        for step, rows in enumerate(placed):
+            mask = None if len(found[step]) else torch.zeros(1, dtype=self._model.dtype, device=self._model.device)
+            yield replace(self._batch(rows, raw, augment), epoch=step // batches.steps_per_epoch, mask=mask)
 
     def _orders(self, seed: int, round: int, client: int) -> Iterator[tuple[int, Tensor]]:
         """The order of every epoch, a few at a time: those of a million epochs would not fit into memory."""

@@ -313,6 +313,11 @@ class StepState:
         ```
     """
 
+    @property
+    def has_step_state(self) -> bool:
+        """Whether the part, with its current fields, carries anything."""
+        return True
+
     def init_steps(self, client: Client) -> Tree:
         """The state at the first local step.
 

@@ -19,6 +19,7 @@ from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
 from fedra.core.ownership import Owners
+from fedra.core.private_steps import client_secret
 from fedra.core.program import ClientProgram
 from fedra.core.random import generator, key, scoped_seed
 from fedra.core.round import client_update
@@ -94,6 +95,18 @@ class ServerJob:
     def owned(self) -> tuple[str, ...]:
         """The names of the parameters whose rows belong to classes, those of parts included."""
         return tuple(filter(self.algorithm.sharing.is_owned, self.initial().params)) if self.owners else ()
+
+    @cached_property
+    def moves_buffers(self) -> bool:
+        """Whether training changes the model's running statistics; fixed statistics never change."""
+        if not self.model.has_buffers:
+            return False
+        params, before = self.model.weights()
+        after = {name: value.clone() for name, value in before.items()}
+        with torch.no_grad(), scoped_seed(0):
+            features = self.model.features(Weights(params, after), self._two_inputs(), train=True)
+            self.model.classify(Weights(params, after), features, train=True)
+        return any(not torch.equal(value, after[name]) for name, value in before.items())
 
     def classes_of(self, client: int) -> int:
         """The number of classes that the client trains on: all, or its own if clients own classes."""
@@ -240,7 +253,8 @@ def run_client(
         names = job.algorithm.sharing.received(origin, memory).params
         program = job.program(round, origin, received, names, optimizer=optimizer)
         examples, labels = job.examples_of(client, program, memory), job.labels_of(client)
-        data = LocalData(examples, job.model, job.local, labels, job.seed, round, client)
+        secret = client_secret(job.algorithm, memory)
+        data = LocalData(examples, job.model, job.local, labels, job.seed, round, client, secret)
         with scoped_seed(key(job.seed, "layers", round, client)):
             return client_update(program, memory, data)
     except ValueError as error:

@@ -29,6 +29,8 @@ class LocalTraining:
         weight_decay: Weight decay.
         schedule: Factor on the learning rate as a function of the progress and the number of rounds.
         rounds: Number of rounds of the run, for schedules that end with it.
+        sampling: "shuffle" takes every example once per epoch; "poisson" takes every example into every batch with
+            the same probability, independently, so `batch` is the expected size.
 
     Example:
         ```python
@@ -49,6 +51,7 @@ class LocalTraining:
     schedule: RateSchedule = constant
     rounds: int = 1
     lr_of: Mapping[str, float] = field(default_factory=dict)
+    sampling: Literal["shuffle", "poisson"] = "shuffle"
 
     def at(self, progress: float) -> Optimizer:
         """The optimizer with the learning rate of a round.
@@ -94,6 +97,17 @@ class LocalTraining:
         if self.drop_last and len(ranges) > 1 and ranges[-1][1] - ranges[-1][0] < size:
             ranges.pop()
         return ranges
+
+    def sampling_rate(self, examples: int) -> float:
+        """The probability with which an example is in a batch of a client.
+
+        Args:
+            examples: Number of the client's examples.
+
+        Returns:
+            Batch size over examples, at most 1.
+        """
+        return min((self.batch or examples) / examples, 1.0)
 
     def steps(self, examples: int) -> int:
         """The number of local steps of a client in a round.

@@ -75,6 +75,16 @@ class Part:
         for name, known in class_fields(type(self)).items():
             validate_value(f"the part '{self.name}'", known, getattr(self, name))
 
+    @property
+    def mixes_examples(self) -> bool:
+        """Whether the part compares the examples of a batch, so that one example alone means nothing to it."""
+        return False
+
+    @property
+    def uses_label_counts(self) -> bool:
+        """Whether the part's loss depends on how many examples of each class the client has."""
+        return False
+
     def nested(self) -> tuple[Part, ...]:
         """The parts among this part's fields."""
         values = (getattr(self, item.name) for item in fields(self))

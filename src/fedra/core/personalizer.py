@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,7 +72,8 @@ class Personalizer(Part, abstract=True):
         Returns:
             The settings of personal training.
         """
-        return local.with_lr(local.lr if self.initial_rate else local.at(rounds).lr)
+        lr = local.lr if self.initial_rate else local.at(rounds).lr
+        return replace(local.with_lr(lr), sampling="shuffle")  # every example once per epoch
 
     def own(self, weights: Weights, memory: Tree) -> Weights:
         """The personal model.

@@ -18,7 +18,8 @@ from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import ClientState, StepState, TrainsAlongside
 from fedra.core.model import Model, Weights
 from fedra.core.optimizer import Optimizer
-from fedra.core.part import GradientFunction, GradientRule
+from fedra.core.part import GradientFunction, GradientRule, Term
+from fedra.core.private_steps import private_steps
 from fedra.core.teachers import Outputs
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
@@ -163,11 +164,15 @@ class ClientProgram:
 def nest(algorithm: Algorithm, view: View) -> GradientFunction:
     """The gradient function of the objective inside all gradient rules, the first one listed outermost.
 
-    Parts that train something alongside the model run after the step's gradient is computed.
+    If local steps are private, terms that read no data stay outside of the rules. Parts that train something alongside
+    the model run after the step's gradient is computed.
     """
 
+    outside = [term for term in algorithm.objective if term.closed_form] if private_steps(algorithm) else []
+    inside = [term for term in algorithm.objective if term not in outside]
+
     def objective(params: Params) -> Params:
-        return view.gradient(algorithm.objective, params, record=True)
+        return view.gradient(inside, params, record=True)
 
     def wrap(rule: GradientRule, inner: GradientFunction) -> GradientFunction:
         return lambda params: rule.gradient(inner, params, view)
@@ -175,6 +180,8 @@ def nest(algorithm: Algorithm, view: View) -> GradientFunction:
     function: GradientFunction = objective
     for rule in reversed(algorithm.gradient):
         function = wrap(rule, function)
+    if outside:
+        function = _add_terms(function, outside, view)
     extra = algorithm.with_capability(TrainsAlongside).values()
     if not extra:
         return function
@@ -186,6 +193,18 @@ def nest(algorithm: Algorithm, view: View) -> GradientFunction:
         return gradient
 
     return with_extra
+
+
+def _add_terms(function: GradientFunction, terms: Sequence[Term], view: View) -> GradientFunction:
+    """The gradient function with closed-form terms added at the weights themselves."""
+
+    def with_terms(params: Params) -> Params:
+        gradient = function(params)
+        for term in terms:
+            term.add_gradient(gradient, params, view)
+        return gradient
+
+    return with_terms
 
 
 @dataclass(frozen=True)

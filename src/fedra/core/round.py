@@ -19,6 +19,7 @@ from fedra.core.batches import LocalData
 from fedra.core.capabilities import CollectsUploads, ServerState
 from fedra.core.draws import Draws
 from fedra.core.model import Weights
+from fedra.core.private_steps import add_noise
 from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.robust_fold import Selecting
 from fedra.core.teachers import look_up, teacher_outputs, teacher_weights
@@ -41,6 +42,7 @@ def client_update(program: ClientProgram, memory: Tree, data: LocalData) -> tupl
             batch = replace(batch, drawn=draws.step(len(batch.targets)))
             outputs = teacher_outputs(model, teachers, known, batch)
             result = program.step(client, state, batch, outputs)
+            add_noise(algorithm, result["gradient"], data.secret, number, client.examples)
             program.advance(state, result)
         except Exception as error:
             error.add_note(f"at local step {number}")

@@ -32,14 +32,14 @@ def iterate_chunks(view: View, passes: int) -> Iterator[float | Tensor]:
     traces: list[tuple[float | Tensor, Trace]] = []
     try:
         for start, end in _chunk_ranges(len(view.batch.targets), passes):
-            _overwrite(view, _chunk(whole, start, end, buffers, carried))
+            overwrite(view, _chunk(whole, start, end, buffers, carried))
             share = _share(whole, start, end)
             yield share
             traces.append((share, view.trace))
             buffers = buffers if view.trace.buffers is None else view.trace.buffers
             carried = carried | view.trace.carried
     finally:
-        _overwrite(view, whole)
+        overwrite(view, whole)
     _merge(view.trace, traces, carried)
 
 
@@ -57,12 +57,12 @@ def gradient_at(view: View, terms: Sequence[Term], weights: Weights) -> tuple[Pa
 def restrict_batch(view: View, pick: Pick) -> Iterator[None]:
     """Restrict `view` to the selected examples of its batch inside the block; the step's trace continues."""
     whole = copy.copy(view)
-    _overwrite(view, _select(whole, pick))
+    overwrite(view, _select(whole, pick))
     try:
         yield
     finally:
         whole.trace = view.trace
-        _overwrite(view, whole)
+        overwrite(view, whole)
 
 
 def halves(batch: Batch) -> tuple[Pick, Pick]:
@@ -81,7 +81,7 @@ def halves(batch: Batch) -> tuple[Pick, Pick]:
     return lambda rows: rows[::2], second
 
 
-def _overwrite(view: View, other: View) -> None:
+def overwrite(view: View, other: View) -> None:
     """Copy all fields of `other` into `view`: the gradient functions of a step hold a reference to its view."""
     vars(view).update(vars(other))
 
@@ -131,5 +131,6 @@ def _merge(trace: Trace, traces: list[tuple[float | Tensor, Trace]], carried: Tr
     if trace.buffers is None:
         trace.buffers = traces[-1][1].buffers
     trace.carried = {name: carried[name] for _, own in traces for name in own.carried} | trace.carried
+    trace.held |= traces[0][1].held
     for name in traces[0][1].logs:
         trace.logs[name] = torch.stack([share * own.logs[name] for share, own in traces]).sum()

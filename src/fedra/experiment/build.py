@@ -285,6 +285,8 @@ def local_training(section: sections.LocalSection, rounds: int) -> LocalTraining
             f"lr_decay = {section.lr_decay:g} and schedule = {section.schedule!r}: drop one (lr_decay is the same as "
             "schedule = { name = 'exponential' })"
         )
+    if section.sampling == "poisson" and section.drop_last:
+        raise ConfigError("local.drop_last needs shuffled batches, got local.sampling = 'poisson': remove one of them")
     local = LocalTraining(**{**section.model_dump(), "schedule": build_schedule(section.schedule)}, rounds=rounds)
     local.at(0)  # raises on a warm-up longer than the run, before any data are read
     return local

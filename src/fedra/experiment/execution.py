@@ -26,6 +26,7 @@ from fedra.experiment.build import Built, ServerBuilt, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.final_test import run_final_tests
 from fedra.experiment.evaluators.round_summary import one_class_hint
+from fedra.experiment.example_run import ExampleRun
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.plan import Observer, Plan
 from fedra.experiment.pooling import ticks, watch_steps
@@ -201,9 +202,9 @@ def execute(
     return RunResult(built.module_with(state.server.weights), run.metrics, summary, run.folder)
 
 
-def _conclude(private: PrivateRun | None, state: State, console: Console | None) -> dict[str, Any]:
+def _conclude(private: PrivateRun | ExampleRun | None, state: State, console: Console | None) -> dict[str, Any]:
     """Print what a finished run spent, and return the privacy statement of its summary."""
-    statement = None if private is None else private.statement(state.round)
+    statement = None if private is None else private.statement_of(state)
     if private is None or statement is None:
         return {}
     tell(console, statement.sentence())
@@ -218,7 +219,7 @@ def _train(
     engine: Engine,
     notify: Callbacks,
     signals: Interruption,
-    private: PrivateRun | None,
+    private: PrivateRun | ExampleRun | None,
 ) -> None:
     """Run the remaining rounds, unless a callback stops them."""
     run, job = notify.run, engine.job
@@ -243,7 +244,7 @@ def _train(
         while run.state.round < plan.rounds:
             for report in rounds(engine.job, runner, plan, run.state, round_start, client_end, signals.held):
                 notify.round_end(report)
-                if run.stop_reason is not None:
+                if run.stop_reason is not None or (private is not None and private.exhausted(run.state)):
                     return
                 if engine.grow(run.state):
                     break  # the next rounds have another job

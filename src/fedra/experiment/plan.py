@@ -11,6 +11,7 @@ import numpy as np
 from fedra.core.evaluate import Counts
 from fedra.core.job import ServerJob
 from fedra.core.round import Fold
+from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Server, Upload
 from fedra.experiment.cohort import CohortRule, Expected, FaultRule
@@ -68,6 +69,14 @@ class Folding(Protocol):
         """Fewest uploads of a round."""
         ...
 
+    def admit(self, server: Server, cohort: Sequence[int]) -> list[int]:
+        """Return the clients of a sampled cohort that may still take part."""
+        ...
+
+    def prepare(self, job: ServerJob, round: int, client: int, memory: Tree) -> Tree:
+        """Return a client's state with what the round adds to it."""
+        ...
+
     def fold(self, job: ServerJob, server: Server, round: int, attempt: int, expected: Expected) -> RoundFold:
         """Open the fold of a round."""
         ...
@@ -87,6 +96,12 @@ class PlainFolding:
     @property
     def least(self) -> int:
         return 1
+
+    def admit(self, server: Server, cohort: Sequence[int]) -> list[int]:
+        return list(cohort)
+
+    def prepare(self, job: ServerJob, round: int, client: int, memory: Tree) -> Tree:
+        return memory
 
     def fold(self, job: ServerJob, server: Server, round: int, attempt: int, expected: Expected) -> RoundFold:
         return Fold(job.algorithm)

@@ -77,6 +77,8 @@ def plan_budget(config: Config) -> Budget:
     privacy, rate = config.privacy, sampling_rate(config)
     if privacy.level == "none":
         raise ConfigError("privacy.level must be 'client' to compute a budget, got 'none': add [privacy] to the file")
+    if privacy.level == "example":
+        raise ConfigError("privacy.level must be 'client' to compute a budget, got 'example'")
     if privacy.delta is None:
         raise ConfigError("privacy.delta must be set, got none: set it below 1 / clients, such as 1e-5")
     if privacy.noise == "auto" and privacy.epsilon is None:

@@ -14,14 +14,15 @@ from fedra.config.mode import is_centralized
 from fedra.config.schema import Config, PrivacySection
 from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import ReleaseTerms
-from fedra.core.job import ServerJob
+from fedra.core.job import Job, ServerJob
 from fedra.core.released_fold import Layout, ReleasedFold, upload_blocks
 from fedra.core.tree import unflatten
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Server
 from fedra.errors import ConfigError
 from fedra.experiment.cohort import CohortRule, Expected
-from fedra.experiment.plan import Plan
+from fedra.experiment.example_run import ExampleRun, add_example_privacy, example_clip
+from fedra.experiment.plan import PlainFolding, Plan
 from fedra.experiment.secure_run import (
     SKELLAM_ACCOUNTANT,
     RingFold,
@@ -35,6 +36,7 @@ from fedra.experiment.secure_run import (
     ring_vectors,
     whom_to_trust,
 )
+from fedra.experiment.vetting import vet_examples
 from fedra.parts.private import PrivateMean
 from fedra.privacy.accounting import Mechanism, accountant_name, check_installed, noise_for
 from fedra.privacy.client_level import ClipAndNoise, PrivateSum
@@ -58,16 +60,17 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
         return
     check_installed()
     check_noise_by_clients(config)
-    if is_centralized(config):
-        raise ConfigError("privacy.level = 'client' needs clients, got mode = 'centralized': train federated")
+    if privacy.level == "example":
+        example_clip(config)
+    elif is_centralized(config):
+        raise ConfigError(
+            "privacy.level = 'client' needs clients, got mode = 'centralized': train federated, or protect examples "
+            "(privacy.level = 'example')"
+        )
     if privacy.epsilon is None and privacy.noise == "auto":
         raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
-    samples = config.cohort.sampling == "poisson" or config.cohort.fraction == 1
-    if privacy.amplification == "auto" and not samples:
-        raise ConfigError(
-            "cohorts of a fixed size have no proven amplification: set cohort.sampling = 'poisson', or "
-            "privacy.amplification = 'none', which counts every round that a client takes part in"
-        )
+    if privacy.amplification == "auto":
+        _check_sampling(config)
     if privacy.figures == "covered" and any(config.diagnostics.model_dump().values()):
         raise ConfigError(
             "diagnostics look at clients' models as they are, which privacy.figures = 'covered' rules out: turn them "
@@ -80,24 +83,41 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
         )
 
 
+def _check_sampling(config: Config) -> None:
+    """Raise if amplification is counted that the sampling does not have."""
+    if config.privacy.level == "client":
+        if config.cohort.sampling != "poisson" and config.cohort.fraction != 1:
+            raise ConfigError(
+                "cohorts of a fixed size have no proven amplification: set cohort.sampling = 'poisson', or "
+                "privacy.amplification = 'none', which counts every round that a client takes part in"
+            )
+    elif config.local.sampling != "poisson" and config.local.batch is not None:
+        raise ConfigError(
+            "shuffled batches have no proven amplification: set local.sampling = 'poisson', or privacy.amplification = "
+            "'none', which counts every epoch as one release of every example"
+        )
+
+
 def add_privacy(config: Config, job: ServerJob) -> Algorithm:
     """Return the job's algorithm with the private mean around its combine rule, if the configuration asks for one."""
     algorithm, clients = job.algorithm, len(job.clients)
     if config.secure.aggregation != "none":
-        check_sums(algorithm, job.model.has_buffers, "secure")
+        check_sums(algorithm, job.moves_buffers, "secure")
         _check_cohort(config, clients)
     privacy = config.privacy
     if privacy.level == "none":
         return algorithm
-    check_sums(algorithm, job.model.has_buffers, "privacy")
+    if privacy.level == "example":
+        return add_example_privacy(config, job)
+    check_sums(algorithm, job.moves_buffers, "privacy")
     delta = check_delta(privacy.delta, clients)
-    adaptive, capped = privacy.clip == "adaptive", privacy.weights == "capped"
+    capped = privacy.weights == "capped"
     expected = config.cohort.fraction * clients
     part = PrivateMean(
         inner=algorithm.combine,
         noise=planned_noise(config, delta),
-        clip=privacy.clip_start if privacy.clip == "adaptive" else privacy.clip,
-        quantile=privacy.quantile if adaptive else None,
+        clip=privacy.clip if isinstance(privacy.clip, float) else privacy.clip_start,
+        quantile=privacy.quantile if privacy.adapts_clip else None,
         expected=expected,
         weight=config.cohort.fraction * sum(map(weight_by(privacy), _sizes(job))) if capped else None,
     )
@@ -161,8 +181,8 @@ def planned_noise(config: Config, delta: float) -> float:
 
 
 @dataclass
-class PrivateRun:
-    """The privacy of one run: opens the fold of every round, and says what was spent."""
+class PrivateRun(PlainFolding):
+    """The client-level privacy of one run: opens the fold of every round, and says what was spent."""
 
     config: Config
     job: ServerJob
@@ -268,6 +288,14 @@ class PrivateRun:
         """Return whether clients.jsonl, which names the cohorts, may be written."""
         return self.part is None or self.config.privacy.figures == "all"
 
+    def exhausted(self, state: State) -> bool:
+        """Return whether no client may take part any more; the plan's rounds already keep the budget."""
+        return False
+
+    def statement_of(self, state: State) -> PrivacyStatement | None:
+        """Return what is said about the run's privacy."""
+        return self.statement(state.round)
+
     def statement(self, releases: int) -> PrivacyStatement | None:
         """Return what is said about the run's privacy after a number of rounds."""
         part, mechanism, privacy = self.part, self.mechanism, self.config.privacy
@@ -280,7 +308,7 @@ class PrivateRun:
             epsilon_if_secret=None if secret else spent,
             delta=privacy.delta,
             noise=part.noise,
-            clip=privacy.clip,
+            clip="adaptive" if privacy.clip is None else privacy.clip,
             rate=mechanism.rate,
             releases=releases,
             accountant=SKELLAM_ACCOUNTANT if adds_noise_by_clients(self.config) else accountant_name(),
@@ -308,21 +336,34 @@ class PrivateFold(ReleasedFold):
         return self._part.after_release(after, self._sum.next_clip(), self._sum.noise_share)
 
 
-def open_private_run(config: Config, job: ServerJob, folder: RunFolder | None, started: bool) -> PrivateRun | None:
+def open_private_run(
+    config: Config, job: ServerJob, folder: RunFolder | None, started: bool
+) -> PrivateRun | ExampleRun | None:
     """Open the privacy of a run; a run that has `started` must still have its secret."""
     if config.privacy.level == "none" and config.secure.aggregation == "none":
         return None
+    secret, path = _open_secret(config, folder, started)
+    if config.privacy.level != "example":
+        return PrivateRun(config, job, secret, path)
+    if isinstance(job, Job) and not started:
+        vet_examples(job)
+    secure = config.secure.aggregation != "none"
+    return ExampleRun(config, job, secret, path, PrivateRun(config, job, secret) if secure else PlainFolding())
+
+
+def _open_secret(config: Config, folder: RunFolder | None, started: bool) -> tuple[Secret, Path | None]:
+    """Return the run's secret, and where it is kept until the run is finished."""
     if config.privacy.level == "none" or config.privacy.seed == "run":
-        return PrivateRun(config, job, Secret.from_seed(config.seed))
+        return Secret.from_seed(config.seed), None
     if folder is None:
-        return PrivateRun(config, job, Secret.create())
+        return Secret.create(), None
     path = folder.path / SECRET
     if started:
-        return PrivateRun(config, job, read_secret(path), path)
+        return read_secret(path), path
     secret = Secret.create()
     folder.claim(SECRET)
     write_secret(path, secret)
-    return PrivateRun(config, job, secret, path)
+    return secret, path
 
 
 def release_terms(job: ServerJob, round: int) -> ReleaseTerms:

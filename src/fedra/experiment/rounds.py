@@ -149,7 +149,7 @@ def _train(
     started = time.perf_counter()
     failed: list[dict[str, Any]] = []
     for attempt in range(plan.faults.retries + 1):
-        cohort = plan.cohort.sample(job.clients, job.seed, start.round, attempt)
+        cohort = plan.folding.admit(start.server, plan.cohort.sample(job.clients, job.seed, start.round, attempt))
         absent = plan.faults.absent(cohort, job, start.round, attempt)
         present = [client for client in cohort if client not in absent]
         lines = [_line(job, start.round, client, attempt, dropped=reason) for client, reason in absent.items()]
@@ -161,7 +161,7 @@ def _train(
         common = job.common(start.server.weights)
         start.memories.expect([*present, *_next_cohort(job, plan, start)])
         # A private cohort may be empty: noise alone then moves the model.
-        recall = partial(_recall, job, start)
+        recall = partial(_recall, job, plan, start)
         for some in runner.train(start.round, common, received, present, recall) if present else ():
             if isinstance(some, Absent):
                 lines += (_line(job, start.round, client, attempt, dropped=some.reason) for client in some.clients)
@@ -247,8 +247,9 @@ def mark_restarts(lines: list[dict[str, Any]], losses: Mapping[int, str]) -> Non
             line["restarted"] = losses[line["client"]]
 
 
-def _recall(job: ServerJob, start: Start, client: int) -> Tree:
-    return job.client_state(client, start.server.weights, start.memory(client))
+def _recall(job: ServerJob, plan: Plan, start: Start, client: int) -> Tree:
+    memory = job.client_state(client, start.server.weights, start.memory(client))
+    return plan.folding.prepare(job, start.round, client, memory)
 
 
 def _line(

@@ -54,7 +54,7 @@ def check_noise_by_clients(config: Config) -> None:
             "privacy.where = 'clients' hides a client's share of the noise in the sum, which needs [secure]: set "
             "secure.aggregation = 'masks'"
         )
-    if config.privacy.clip == "adaptive":
+    if config.privacy.adapts_clip:
         raise ConfigError(
             "privacy.where = 'clients' needs a fixed norm, because the count of clipped clients would need noise "
             "too, got clip = 'adaptive': set privacy.clip to a number"
@@ -121,7 +121,7 @@ def ring_vectors(config: Config, clients: int, length: int, clip: float | None) 
     if clip is None:
         return RingVectors(clients=clients, length=length, bound=config.secure.bound)
     if not adds_noise_by_clients(config):
-        return RingVectors(clients=clients, length=length, bound=clip, clip=clip, adapts=privacy.clip == "adaptive")
+        return RingVectors(clients=clients, length=length, bound=clip, clip=clip, adapts=privacy.adapts_clip)
     assert privacy.delta is not None  # checked with the cohort
     vectors = RingVectors(
         clients=clients,

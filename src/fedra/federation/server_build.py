@@ -66,6 +66,8 @@ def _check_private_plan(plan: FederationPlan) -> None:
             f"secure.aggregation = '{config.secure.aggregation}' is simulated only; the coordinator of a federation "
             "would see each update: remove [secure]"
         )
+    if config.privacy.level == "example":
+        raise ConfigError("privacy.level = 'example' is simulated only: set it to 'client', or remove [privacy]")
     tested = plan.federation.evaluation in ("sites", "both")
     if config.privacy.level != "none" and config.privacy.figures == "covered" and tested:
         raise ConfigError(

@@ -42,6 +42,7 @@ from fedra.parts.margin import HeadMargin, MarginSoftmax, PositiveHinge
 from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegularizer, ModelContrast, kl_divergence
 from fedra.parts.personalize import FineTune, KeepPrivate
 from fedra.parts.private import PrivateMean
+from fedra.parts.private_gradient import PrivateGradient
 from fedra.parts.robust import Bulyan, CenteredClip, GeometricMedian, MultiKrum, NormBound
 from fedra.parts.spread import CrossClientSoftmax, Hinge, Penalty, SpreadOut
 from fedra.parts.start import MeanRows, class_means
@@ -101,6 +102,7 @@ __all__ = [
     "PlainMean",
     "Population",
     "PositiveHinge",
+    "PrivateGradient",
     "PrivateMean",
     "Public",
     "Radius",

@@ -200,6 +200,10 @@ class Accumulate(GradientRule):
     passes: Annotated[int, Field(ge=1)] = 2
     formula: ClassVar[str] = "g(w) -> sum_p n_p / n g_p(w),  g_p the gradient on the p-th of `passes` chunks"
 
+    @property
+    def mixes_examples(self) -> bool:
+        return True
+
     def check(self, algorithm: Algorithm) -> None:
         if algorithm.gradient[-1:] != (self,):
             last = f"list it after '{algorithm.gradient[-1].name}'" if algorithm.gradient else "add it to the slot"

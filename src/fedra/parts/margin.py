@@ -130,6 +130,10 @@ class MarginSoftmax(Term, OwnParams, ClientState, ServerState, CollectsUploads, 
         return own, {name: value for name, value in state.items() if name not in own}
 
     @property
+    def has_step_state(self) -> bool:
+        return bool(self.margin.init_state(torch.eye(3)))
+
+    @property
     def collects(self) -> bool:
         return bool(self.margin.init_state(torch.eye(3)).keys() - set(self.margin.private))
 

@@ -13,6 +13,15 @@ NOT_COVERED = (
 )
 
 
+EXAMPLE_UNIT = "one example"
+NOT_COVERED_EXAMPLES = (
+    "a person with several examples",
+    "who is a client and how many examples it has",
+    "client state, personal models and checkpoints in this folder",
+    "choosing among several runs on the same examples",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
     """The guarantee of a run, with its unit, its trust and its gaps.
@@ -28,6 +37,8 @@ class PrivacyStatement:
         accountant: Name and version of the accountant.
         trust: Whom clients must trust.
         secret: What became of the secret.
+        epsilon_median: At the level of examples, an epsilon that holds for half of the clients.
+        epsilon_largest_client: At the level of examples, that of the client with the most examples.
         not_covered: What the guarantee does not cover.
 
     Example:
@@ -46,6 +57,8 @@ class PrivacyStatement:
     trust: str = "the server, which sees single uploads"
     secret: str = "kept until the run is finished"
     epsilon_if_secret: float | None = None
+    epsilon_median: float | None = None
+    epsilon_largest_client: float | None = None
     level: str = "client"
     unit: str = UNIT
     relation: str = "zero-out"
@@ -77,3 +90,55 @@ class PrivacyStatement:
             for key, value in values.items()
             if value is not None
         }
+
+
+def example_statement(
+    *,
+    spent: float,
+    secret: bool,
+    median: float | None,
+    largest_client: float | None,
+    counts_public: bool,
+    returns_rows: bool,
+    all_figures: bool,
+    **numbers: Any,
+) -> PrivacyStatement:
+    """Return the statement of a run whose unit is one example.
+
+    Args:
+        spent: The largest epsilon of all clients.
+        secret: Whether noise and batches come from a secret.
+        median: An epsilon that holds for half of the clients, if it was computed.
+        largest_client: The epsilon of the client with the most examples, if it was computed.
+        counts_public: Whether label counts may steer the clients' losses.
+        returns_rows: Whether clients own class vectors.
+        all_figures: Whether training losses are recorded.
+        **numbers: Delta, noise, clip norm, sampling rate, number of releases and the accountant's name.
+
+    Returns:
+        The statement.
+
+    Example:
+        ```python
+        example_statement(spent=4.2, secret=True, ...).sentence()
+        ```
+    """
+    gaps = list(NOT_COVERED_EXAMPLES)
+    if counts_public:
+        gaps.append("how many examples of each class a client has (privacy.counts = 'public')")
+    if returns_rows:
+        gaps.append("people: a class vector shows one person, whose examples alone it is trained on")
+    if all_figures:
+        gaps.append("training losses in metrics.jsonl and clients.jsonl (privacy.figures = 'all')")
+    return PrivacyStatement(
+        epsilon=spent if secret else None,
+        epsilon_if_secret=None if secret else spent,
+        epsilon_median=median if secret else None,
+        epsilon_largest_client=largest_client if secret else None,
+        level="example",
+        unit=EXAMPLE_UNIT,
+        trust="the client's own device alone",
+        covers=("all uploads", "the global models of all rounds", "the metrics in metrics.jsonl"),
+        not_covered=tuple(gaps),
+        **numbers,
+    )

@@ -21,8 +21,10 @@ from fedra.core.job import Clients, Job
 from fedra.core.local_training import LocalTraining
 from fedra.core.model import Model, Weights
 from fedra.core.ownership import Owners
+from fedra.core.private_steps import with_key
 from fedra.core.random import key
 from fedra.core.round import broadcast, init_server
+from fedra.core.secret_numbers import Secret
 from fedra.core.tree import Tree
 from fedra.runners.base import Result, Runner, iterate_results
 from fedra.runners.sequential import SequentialRunner
@@ -166,7 +168,8 @@ class Trial:
         received, common = broadcast(job.algorithm, self._server), job.common(weights)
 
         def memory(client: int) -> Tree:
-            return job.client_state(client, weights, memories.get(client, {}))
+            memory = job.client_state(client, weights, memories.get(client, {}))
+            return with_key(job.algorithm, memory, Secret.from_seed(job.seed))
 
         return list(iterate_results(runner.train(round, common, received, clients, memory)))
 

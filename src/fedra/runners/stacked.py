@@ -19,6 +19,7 @@ from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
 from fedra.core.part import Part
+from fedra.core.private_steps import client_secret
 from fedra.core.program import ClientProgram
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
@@ -74,8 +75,10 @@ class StackedRunner:
         self, round: int, program: ClientProgram, clients: Sequence[int], memory: Callable[[int], Tree]
     ) -> Results:
         try:
-            data = StackedData(self._job, round, clients)
-            stored = [memory(client) for client in data.clients]
+            states = {client: memory(client) for client in clients}
+            secrets = {client: client_secret(self._job.algorithm, state) for client, state in states.items()}
+            data = StackedData(self._job, round, clients, secrets)
+            stored = [states[client] for client in data.clients]
             check = data.pads and not self._padding_checked
             memories, uploads = train_stack(program, data, stored, check_padding=check)
             self._padding_checked |= data.pads

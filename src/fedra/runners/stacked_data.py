@@ -7,7 +7,7 @@ mask excludes it from means.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +19,9 @@ from fedra.core.batches import Examples, LocalData, check_labels, check_not_empt
 from fedra.core.capabilities import StepDraws
 from fedra.core.draws import Draws
 from fedra.core.job import Job
+from fedra.core.poisson_batches import PoissonBatches
 from fedra.core.random import shuffles
+from fedra.core.secret_numbers import Secret
 from fedra.core.tree import Tree
 from fedra.core.view import Batch
 
@@ -63,9 +65,15 @@ class Source(Protocol):
 
 
 class StackedData:
-    """The data of a stack of clients in one round; `clients`, `examples` and `steps` are in the stack's order."""
+    """The data of a stack of clients in one round; `clients`, `examples` and `steps` are in the stack's order.
 
-    def __init__(self, job: Job, round: int, clients: Sequence[int]) -> None:
+    `secrets` are where private batches and their noise come from.
+    """
+
+    def __init__(
+        self, job: Job, round: int, clients: Sequence[int], secrets: Mapping[int, Secret | None] | None = None
+    ) -> None:
+        self.secrets = secrets or {}
         local = job.local
         self._epochs = local.epochs
         self._dtype, self._device = job.model.dtype, job.model.device
@@ -77,9 +85,11 @@ class StackedData:
         self.examples = [by_client[client] for client in self.clients]
         self.steps = [local.epochs * len(ranges[size]) for size in self.examples]
         self.sizes = np.zeros((len(self.clients), self.steps[0]), dtype=np.int64)
+        sampled = self._sample(job, round) if local.sampling == "poisson" else None
         lengths = {size: np.tile([end - start for start, end in own], local.epochs) for size, own in ranges.items()}
         for row, size in enumerate(self.examples):
-            self.sizes[row, : self.steps[row]] = lengths[size]
+            own = lengths[size] if sampled is None else [len(rows) for rows in sampled[row]]
+            self.sizes[row, : self.steps[row]] = own
         whole, classes = job.clients.joined(self.clients), max(map(job.classes_of, self.clients))
         targets = whole.targets if whole else torch.cat([job.clients[client].targets for client in self.clients])
         self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
@@ -87,17 +97,36 @@ class StackedData:
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
         steps_per_epoch = np.array(self.steps)[:, None] // local.epochs
         self._epoch = torch.from_numpy(np.arange(self.steps[0]) // steps_per_epoch).to(self._device)
-        self._active = (self.sizes > 0).sum(axis=0).tolist()
+        self._active = (np.array(self.steps)[:, None] > np.arange(self.steps[0])).sum(axis=0).tolist()
         self._source: Source = (
-            Gathered(job, round, self.clients, whole, self.examples, self.sizes)
+            Gathered(job, whole, self._rows(job, round, sampled))
             if whole and whole.transform.deterministic
-            else Augmented(job, round, self.clients, whole.split(self.examples) if whole else None)
+            else Augmented(job, round, self.clients, whole.split(self.examples) if whole else None, self.secrets)
         )
+
+    def _sample(self, job: Job, round: int) -> list[list[np.ndarray]]:
+        """The rows of every client's Poisson batches, the same as for each client alone."""
+        drawn: list[list[np.ndarray]] = []
+        for client, size in zip(self.clients, self.examples, strict=True):
+            batches = PoissonBatches(job.local, size, (job.seed, round, client), self.secrets.get(client))
+            drawn.append([batches.rows(step) for step in range(batches.steps)])
+        return drawn
+
+    def _rows(self, job: Job, round: int, sampled: list[list[np.ndarray]] | None) -> np.ndarray:
+        """(clients, steps, batch): the rows of every batch in the concatenated data of the clients."""
+        if sampled is None:
+            return _shuffled_rows(job, round, self.clients, self.examples, self.sizes)
+        starts = np.cumsum([0, *self.examples[:-1]])[:, None, None]
+        rows = np.broadcast_to(starts, (*self.sizes.shape, max(int(self.sizes.max()), 1))).copy()
+        for own, batches in zip(rows, sampled, strict=True):
+            for step, found in enumerate(batches):
+                own[step, : len(found)] += found
+        return rows
 
     def __iter__(self) -> Iterator[StackedBatch]:
         for step, active in enumerate(self._active):
             sizes = self.sizes[:active, step]
-            width = int(sizes.max())
+            width = max(int(sizes.max()), 1)  # Poisson batches may all be empty
             inputs, targets, rows = self._source.take(step, active, width)
             mask, drawn = self._mask(sizes, width), self._drawn(sizes, width)
             yield StackedBatch(inputs, targets, mask, sizes, drawn, rows, self._epoch[:active, step])
@@ -125,7 +154,8 @@ class StackedData:
 
     def _drawn(self, sizes: np.ndarray, width: int) -> Tree:
         """The random numbers of every client's parts, the same as for each client alone."""
-        each = [tree.flatten(draws.step(size)) for draws, size in zip(self._draws, sizes.tolist(), strict=False)]
+        counts = np.maximum(sizes, 1).tolist()  # an empty batch has one masked example
+        each = [tree.flatten(draws.step(size)) for draws, size in zip(self._draws, counts, strict=False)]
         paths = each[0] if each else {}
         return tree.unflatten({path: torch.stack([_pad_zeros(own[path], width) for own in each]) for path in paths})
 
@@ -139,19 +169,11 @@ class StackedData:
 class Gathered:
     """Inputs without randomness: the concatenated examples of all clients, selected by row at each step."""
 
-    def __init__(
-        self,
-        job: Job,
-        round: int,
-        clients: Sequence[int],
-        whole: Examples,
-        counts: Sequence[int],
-        sizes: np.ndarray,
-    ) -> None:
+    def __init__(self, job: Job, whole: Examples, rows: np.ndarray) -> None:
         model = job.model
         self._inputs = model.ready(whole.transform.prepare(whole.inputs.to(model.device)))
         self._targets = whole.targets.to(model.device)
-        self._rows = torch.from_numpy(_rows(job, round, clients, counts, sizes)).to(model.device)
+        self._rows = torch.from_numpy(rows).to(model.device)
 
     def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
         rows, inputs = self.select(self._rows[:active, step, :width])
@@ -167,10 +189,21 @@ class Gathered:
 class Augmented:
     """Augmented inputs: every client's own batches, the same as for the client alone."""
 
-    def __init__(self, job: Job, round: int, clients: Sequence[int], own: Sequence[Examples] | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        round: int,
+        clients: Sequence[int],
+        own: Sequence[Examples] | None,
+        secrets: Mapping[int, Secret | None],
+    ) -> None:
         own = own or [job.clients[client] for client in clients]
         self._batches = [
-            iter(LocalData(one, job.model, job.local, job.classes_of(client), job.seed, round, client))
+            iter(
+                LocalData(
+                    one, job.model, job.local, job.classes_of(client), job.seed, round, client, secrets.get(client)
+                )
+            )
             for client, one in zip(clients, own, strict=True)
         ]
 
@@ -180,8 +213,10 @@ class Augmented:
         return inputs, torch.stack([_pad_first(batch.targets, width) for batch in batches]), None
 
 
-def _rows(job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray) -> np.ndarray:
-    """(clients, steps, batch): the rows of every batch in the concatenated data of the clients."""
+def _shuffled_rows(
+    job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray
+) -> np.ndarray:
+    """(clients, steps, batch): the rows of the batches of shuffled epochs."""
     local = job.local
     orders = shuffles(job.seed, round, clients, counts, local.epochs)
     starts = np.cumsum([0, *counts[:-1]])[:, None]

@@ -16,6 +16,7 @@ from torch.func import vmap
 from fedra.core import tree
 from fedra.core.capabilities import ClientState
 from fedra.core.model import Weights
+from fedra.core.private_steps import add_noise, private_steps
 from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.sharing import Sharing
 from fedra.core.teachers import Outputs, teacher_outputs, teacher_weights
@@ -49,6 +50,7 @@ def train_stack(
         if check_padding and batch.mask is not None and not mixes_examples(program.model.module):
             check_masked(program, own, batch, known, result)
             check_padding = False
+        _add_noise(program, data, result["gradient"], step, len(batch.sizes))
         program.advance(own, result)
         for name, value in result["buffers"].items():
             own["buffers"][name].copy_(value)
@@ -56,6 +58,15 @@ def train_stack(
             carried[path][: len(value)].copy_(value)
         metrics.record(step, result["loss"], result["logs"])
     return finish(program, data, all_clients, metrics)
+
+
+def _add_noise(program: ClientProgram, data: StackedData, gradient: Params, step: int, active: int) -> None:
+    """Add each client's own noise of a private step, the same as for the client alone."""
+    if private_steps(program.algorithm) is None:
+        return
+    for row, client in enumerate(data.clients[:active]):
+        own = {name: gradient[name][row] for name in program.trained}
+        add_noise(program.algorithm, own, data.secrets.get(client), step, data.examples[row])
 
 
 def begin(program: ClientProgram, data: StackedData, memories: Sequence[Tree]) -> Tree:
