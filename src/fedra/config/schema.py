@@ -6,7 +6,7 @@ runner). Everything else is listed here.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
@@ -24,6 +24,7 @@ from fedra.config.bounds import (
     Times,
     derive_rounds,
 )
+from fedra.config.privacy_sections import PrivacySection, SecureSection
 from fedra.config.section import NamedSection as NamedSection
 from fedra.config.section import Section as Section
 from fedra.core.precision import Wanted
@@ -258,85 +259,6 @@ class DiagnosticsSection(Section):
         description="class vectors that clients own: cosine of their change with the step of a softmax over all "
         "classes, before and after the server rules; draw it with `fedra plot softmax-agreement`",
     )
-
-
-class PrivacySection(Section):
-    """Differential privacy; see docs/privacy.md for what is protected, from whom, and what is not."""
-
-    level: Literal["none", "client", "example"] = Field(
-        "none",
-        description="'client' hides all data of one client in the models of all rounds; 'example' hides one example, "
-        "from the server too",
-    )
-    delta: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="probability with which the bound may fail; must be below 1 / number of clients, or below 1 / "
-        "number of examples of the largest client",
-    )
-    epsilon: float | None = Field(
-        None, gt=0, le=1e6, description="the budget: the run ends before the round that would exceed it"
-    )
-    noise: Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"] = Field(
-        "auto", description="noise over the clip norm; 'auto' computes it from epsilon, delta and rounds"
-    )
-    clip: Annotated[float, Field(gt=0, le=1e12)] | Literal["adaptive"] | None = Field(
-        None,
-        description="norm to which a whole upload, or the gradient of one example, is clipped; 'adaptive', the default "
-        "for clients, follows a quantile of the norms; 1.0 is the default for examples",
-    )
-    quantile: float = Field(0.5, gt=0, lt=1, description="adaptive clip: share of clients that should not be clipped")
-    clip_start: float = Field(0.1, gt=0, le=1e12, description="adaptive clip: the first norm")
-    weights: Literal["uniform", "capped"] = Field(
-        "uniform", description="'capped' weights a client by its number of examples, at most cap"
-    )
-    cap: int = Field(600, ge=1, le=10**9, description="largest number of examples that counts with weights = 'capped'")
-    where: Literal["server", "clients"] = Field(
-        "server",
-        description="who adds the noise; 'clients' needs [secure], and then the server need not be trusted",
-    )
-    honest: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="where = 'clients': share of a round's clients whose noise suffices; the others may drop out, or "
-        "add none",
-    )
-    amplification: Literal["auto", "none"] = Field(
-        "auto",
-        description="'auto' counts on sampled cohorts or batches, which needs cohort.sampling or local.sampling = "
-        "'poisson'; 'none' counts every round for every client, or every epoch for every example",
-    )
-    counts: Literal["private", "public"] = Field(
-        "private",
-        description="level 'example': 'public' lets label counts of clients steer their losses (fedlc, fedrs)",
-    )
-    seed: Literal["secret", "run"] = Field(
-        "secret", description="where noise comes from; 'run' derives it from seed, for research: no guarantee"
-    )
-    figures: Literal["covered", "all"] = Field(
-        "covered",
-        description="'covered' records only what the guarantee covers; 'all' also records training losses and clients",
-    )
-
-    @property
-    def adapts_clip(self) -> bool:
-        """Whether the clip norm follows the norms of the uploads."""
-        return self.level != "example" and self.clip in (None, "adaptive")
-
-
-class SecureSection(Section):
-    """Secure aggregation: the server learns the sum over a round's clients and no single upload."""
-
-    aggregation: Literal["none", "masks"] = Field("none", description="'masks' adds up masked uploads")
-    threshold: float = Field(
-        2 / 3, gt=0.5, lt=1, description="share of a client's neighbors that must stay to the end of a round"
-    )
-    neighbors: int = Field(
-        0, ge=0, le=10**6, description="clients that each client shares masks with, an even number; 0 for all"
-    )
-    bound: float = Field(1.0, gt=0, le=1e12, description="largest absolute value of a number; larger ones are clipped")
 
 
 class LogSection(Section):

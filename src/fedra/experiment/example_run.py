@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedra.config.schema import Config
@@ -235,8 +236,11 @@ class CountingFold:
     def uploads(self) -> int:
         return self._inner.uploads
 
-    def add_stack(self, uploads: Uploads) -> None:
-        self._inner.add_stack(uploads)
+    def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
+        self._inner.add_stack(uploads, clients)
+
+    def add_sum(self, total: np.ndarray, clients: int) -> None:
+        self._inner.add_sum(total, clients)
 
     def finish(
         self, server: Server, population: Population, observe: Callable[[Server, Server], None] | None = None

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from fedra.config.mode import is_centralized
-from fedra.config.schema import Config, PrivacySection
+from fedra.config.privacy_sections import PrivacySection
+from fedra.config.schema import Config
 from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import ReleaseTerms
 from fedra.core.job import Job, ServerJob
