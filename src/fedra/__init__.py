@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedra.core.algorithm import Algorithm
     from fedra.core.local_training import LocalTraining
     from fedra.errors import ConfigError, DataError, FedraError, RunError, RunFailed
+    from fedra.experiment.auditing.audit_run import audit
     from fedra.experiment.evaluating import evaluate
     from fedra.experiment.experiment import Experiment
     from fedra.experiment.export import export
@@ -44,6 +45,7 @@ _HOMES = {
     "RunResult": "fedra.experiment.result",
     "algorithms": "fedra.algorithms",
     "analysis": "fedra.analysis",
+    "audit": "fedra.experiment.auditing.audit_run",
     "callbacks": "fedra.callbacks",
     "compare": "fedra.reports.comparison",
     "dashboard": "fedra.dashboard",
@@ -74,6 +76,7 @@ __all__ = [
     "RunResult",
     "algorithms",
     "analysis",
+    "audit",
     "callbacks",
     "compare",
     "dashboard",

@@ -95,8 +95,8 @@ def _copy_access(path: Path, new: int) -> None:
     os.fchmod(new, mode)
 
 
-def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write JSON, creating the folder; raise on numbers that are not finite."""
+def write_json(path: Path, content: Mapping[str, object], private: bool = False) -> None:
+    """Write JSON, creating the folder; raise on numbers that are not finite. `private` creates it with mode 0600."""
     try:
         text = json.dumps(content, indent=1, allow_nan=False)
     except ValueError:
@@ -104,11 +104,14 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
             f"the numbers in '{path}' must be finite, got NaN or infinity: JSON cannot store them"
         ) from None
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (text + "\n").encode())
+    write_atomically(path, (text + "\n").encode(), private=private)
 
 
-def save_figure(figure: Figure, path: Path | str) -> None:
-    """Save a figure as .svg, .png or .pdf, creating the folder; equal figures give equal bytes."""
+def save_figure(figure: Figure, path: Path | str, private: bool = False) -> None:
+    """Save a figure as .svg, .png or .pdf, creating the folder; equal figures give equal bytes.
+
+    With `private`, only the owner can read a new file, because it shows people.
+    """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -122,7 +125,7 @@ def save_figure(figure: Figure, path: Path | str) -> None:
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with rc_context({"svg.hashsalt": "fedra", "pdf.fonttype": 42}):
         figure.savefig(buffer, format=kind, dpi=150, metadata=undated)
-    write_atomically(path, buffer.getvalue(), durable=False)
+    write_atomically(path, buffer.getvalue(), durable=False, private=private)
 
 
 def _temporary_stem(path: Path) -> str:

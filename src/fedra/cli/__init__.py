@@ -12,6 +12,7 @@ import typer
 from fedra.cli import training  # isort: skip  (first in the list of commands)
 from fedra.cli import (
     analysis_commands,
+    audit_command,
     cache_commands,
     deploy,
     dynamics_commands,
@@ -35,6 +36,7 @@ from fedra.errors import FedraError
 __all__ = [
     "analysis_commands",
     "app",
+    "audit_command",
     "cache_commands",
     "deploy",
     "dynamics_commands",

@@ -1,0 +1,61 @@
+"""Attacks that measure what a trained model reveals: membership, class vectors, uploads, and canaries.
+
+`fedra.audit` runs them on a run's folder; these functions work on scores, pictures and mechanisms of your own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedra.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedra.privacy.audit.canaries import CanaryScores, judge_canaries, one_run_epsilon, run_canaries
+    from fedra.privacy.audit.findings import Audit, Finding, Measured
+    from fedra.privacy.audit.gradient_inversion import invert_gradient, psnr, read_off_dense_layer
+    from fedra.privacy.audit.membership import Membership, allowed_rate, clopper_pearson
+    from fedra.privacy.audit.person_scores import score_people
+    from fedra.privacy.audit.photo_scores import score_against_shadows
+    from fedra.privacy.audit.row_inversion import invert_rows, rank_by_pixels
+
+_HOMES = {
+    "Audit": "fedra.privacy.audit.findings",
+    "CanaryScores": "fedra.privacy.audit.canaries",
+    "Finding": "fedra.privacy.audit.findings",
+    "Measured": "fedra.privacy.audit.findings",
+    "Membership": "fedra.privacy.audit.membership",
+    "allowed_rate": "fedra.privacy.audit.membership",
+    "clopper_pearson": "fedra.privacy.audit.membership",
+    "invert_gradient": "fedra.privacy.audit.gradient_inversion",
+    "invert_rows": "fedra.privacy.audit.row_inversion",
+    "judge_canaries": "fedra.privacy.audit.canaries",
+    "one_run_epsilon": "fedra.privacy.audit.canaries",
+    "psnr": "fedra.privacy.audit.gradient_inversion",
+    "rank_by_pixels": "fedra.privacy.audit.row_inversion",
+    "read_off_dense_layer": "fedra.privacy.audit.gradient_inversion",
+    "run_canaries": "fedra.privacy.audit.canaries",
+    "score_against_shadows": "fedra.privacy.audit.photo_scores",
+    "score_people": "fedra.privacy.audit.person_scores",
+}
+
+__all__ = [
+    "Audit",
+    "CanaryScores",
+    "Finding",
+    "Measured",
+    "Membership",
+    "allowed_rate",
+    "clopper_pearson",
+    "invert_gradient",
+    "invert_rows",
+    "judge_canaries",
+    "one_run_epsilon",
+    "psnr",
+    "rank_by_pixels",
+    "read_off_dense_layer",
+    "run_canaries",
+    "score_against_shadows",
+    "score_people",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
