@@ -20,6 +20,7 @@ PACKAGES = (
     "faces",
     "evaluation",
     "analysis",
+    "privacy.audit",
     "callbacks",
     "dashboard",
 )

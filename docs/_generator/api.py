@@ -11,7 +11,7 @@ from _generator.markdown import NOTICE, lead, table
 from fedra.registry import Registry
 
 PACKAGES = {
-    "fedra": "run, simulate, evaluate, compare, report and export",
+    "fedra": "run, simulate, evaluate, compare, report, export and audit",
     "fedra.algorithms": "the built-in federated algorithms",
     "fedra.parts": "what algorithms are made of, and the base classes for your own parts",
     "fedra.losses": "margin losses for any training loop",
@@ -20,6 +20,7 @@ PACKAGES = {
     "fedra.faces": "detection, alignment, galleries, verification and identification",
     "fedra.evaluation": "metrics, and the results of protocols",
     "fedra.analysis": "curvature, loss landscapes, and similar classes of different clients",
+    "fedra.privacy.audit": "attacks that measure what a model reveals; imported by its full name",
     "fedra.callbacks": "hooks that run during training",
     "fedra.dashboard": "a live page over a folder of runs",
 }

@@ -218,3 +218,32 @@ def test_a_wrong_name_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_pa
     write_run(tmp_path / "a")
     told = mistake(capsys, "report", tmp_path / "a", "--out", tmp_path / "r.pdf")
     assert told == f"the name of a report must end in .html, got '{tmp_path / 'r.pdf'}'"
+
+
+def test_an_audit_appears_without_pictures_of_people(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    figure = {"name": "AUC", "value": 0.71, "low": 0.6, "high": 0.8, "chance": 0.5, "count": 40}
+    finding = {"attack": "rows", "title": "<b>a face</b>", "figures": [figure], "leaks": True}
+    finding |= {"controls": [{**figure, "value": 0.53}], "pictures": ["curve.svg", "faces.png", "../out.svg"]}
+    (folder / "audit").mkdir()
+    (folder / "audit" / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
+    (folder / "audit" / "faces.png").write_bytes(b"a face")
+    (folder / "out.svg").write_text("outside", encoding="utf-8")
+    record = {"findings": [finding, 7], "violations": ["canaries measure more"]}
+    (folder / "audit" / "audit.json").write_text(json.dumps(record), encoding="utf-8")
+    shown = section(fedra.report(folder, out=tmp_path / "r.html"), "audit")
+    for text in ("0.71", "0.6 to 0.8", "0.53", "leaks", "the guarantee does not hold: canaries measure more"):
+        assert text in shown
+    assert "<b>a face</b>" not in shown
+    assert base64.b64encode(b"a face").decode() not in shown
+    assert base64.b64encode(b"outside").decode() not in shown
+    assert shown.count("data:image/svg") == 1
+
+
+def test_a_damaged_audit_is_a_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / "audit").mkdir()
+    (folder / "audit" / "audit.json").write_text("{", encoding="utf-8")
+    page = fedra.report(folder, out=tmp_path / "r.html").read_text(encoding="utf-8")
+    assert 'id="audit"' not in page
+    assert "audit.json is damaged" in page

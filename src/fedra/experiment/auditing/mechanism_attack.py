@@ -10,7 +10,6 @@ from fedra.core.random import key
 from fedra.experiment.auditing.audit_target import AuditTarget, UnfitAttack
 from fedra.experiment.private_run import sampling_rate
 from fedra.parts.private import PrivateMean
-from fedra.privacy.accounting import Mechanism
 from fedra.privacy.audit.canaries import CanaryScores, judge_canaries, run_canaries
 from fedra.privacy.audit.findings import Finding
 from fedra.privacy.client_level import ClipAndNoise, PrivateSum
@@ -24,8 +23,15 @@ def attack_mechanism(target: AuditTarget) -> tuple[Finding, CanaryScores]:
         raise UnfitAttack("it needs a run with differential privacy")
     releases, delta, rate = int(stated["releases"]), float(stated["delta"]), sampling_rate(target.config)
     scores = run_client_canaries(part, releases, rate, target.settings.seed, target)
-    accounted = Mechanism(part.noise, rate).epsilon(releases, delta)
-    return judge_canaries(scores, accounted, delta, "all data of one client", target.settings.seed), scores
+    accounted = float(stated.get("epsilon", stated.get("epsilon_if_secret", 0.0)))
+    found = judge_canaries(
+        scores, accounted, delta, str(stated.get("unit", "all data of one client")), target.settings.seed
+    )
+    if target.config.privacy.where == "clients":
+        found = found.with_details(
+            notes=("the clients' shares of noise are replaced by one draw of the same variance",)
+        )
+    return found, scores
 
 
 def run_client_canaries(
