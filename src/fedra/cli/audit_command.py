@@ -29,12 +29,14 @@ def audit(
     attack: Annotated[
         str | None,
         typer.Option(
-            help="Attacks, separated by commas: photographs, people, rows, uploads, mechanism. Default: all that fit.",
+            help="Attacks, separated by commas: photographs, people, rows, uploads, mechanism.",
             metavar="NAME,...",
+            show_default="all that fit the run",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Defaults to audit in the run's folder.", metavar="DIR")
+        Path | None,
+        typer.Option(help="Folder for the results.", metavar="DIR", show_default="audit in the run's folder"),
     ] = None,
     most: Annotated[
         int, typer.Option("--examples", help="Largest number of photographs tested for membership.", min=1, metavar="N")

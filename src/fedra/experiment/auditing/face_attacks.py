@@ -48,13 +48,13 @@ def attack_people(target: AuditTarget) -> tuple[list[Finding], dict[str, Members
         "training photographs": sample_examples(target.job, "train", classes * MOST_PHOTOS, target.settings.seed),
         "other photographs of the same people": Examples(known.inputs, known.targets, target.transform),
     }
-    strangers = Examples(dataset.test.inputs[unseen], dataset.test.targets[unseen], target.transform)
+    others = Examples(dataset.test.inputs[unseen], dataset.test.targets[unseen], target.transform)
     findings, curves = [], {}
     for name, own in photos.items():
-        test = _membership(target, target.weights, own, strangers)
+        test = _membership(target, target.weights, own, others)
         if test is None:
             continue
-        control = None if target.start is None else _membership(target, target.start, own, strangers)
+        control = None if target.start is None else _membership(target, target.start, own, others)
         curves[name] = test
         findings.append(
             Finding(

@@ -171,6 +171,13 @@ def run_canaries(
 
     Returns:
         The scores.
+
+    Example:
+        >>> noise = torch.Generator().manual_seed(0)
+        >>> def unclipped(release, vectors):
+        ...     return vectors.sum(dim=0) + 3.0 * torch.randn(vectors.shape[1], generator=noise), 3.0
+        >>> run_canaries(unclipped, releases=10, count=100).one_run_bound(1e-5) > 0
+        True
     """
     draw = generator(seed, "canaries")
     units = torch.nn.functional.normalize(torch.randn(count, WIDTH, generator=draw), dim=1)
@@ -200,6 +207,11 @@ def judge_canaries(scores: CanaryScores, accounted: float, delta: float, unit: s
     Returns:
         The finding. It is a violation if the lower end of a 99.9 % interval, or the one-run bound, is above the
         accountant's epsilon.
+
+    Example:
+        >>> apart = CanaryScores(np.random.default_rng(0).normal(9, 1, 200), np.random.default_rng(1).normal(0, 1, 200))
+        >>> judge_canaries(apart, accounted=1.0, delta=1e-5, unit="a client").violation is not None
+        True
     """
     measured, count = scores.epsilon(delta), len(scores.inside) + len(scores.outside)
     low, high = scores.interval(delta, seed)

@@ -47,6 +47,11 @@ def invert_gradient(
 
     Returns:
         Inputs in 0..1.
+
+    Example:
+        ```python
+        picture = invert_gradient(gradient, sent, (1, 3, 32, 32), torch.Generator().manual_seed(0))
+        ```
     """
     wanted = _flat(target)
     wanted = wanted / wanted.norm().clamp(min=1e-30)

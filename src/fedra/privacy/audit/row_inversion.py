@@ -46,6 +46,11 @@ def invert_rows(
 
     Returns:
         Pictures (n, c, h, w) in 0..1.
+
+    Example:
+        ```python
+        faces = invert_rows(network, network_head.weight[:5], mean_face, torch.Generator().manual_seed(0))
+        ```
     """
     units = F.normalize(rows.detach(), dim=1)
     pictures = start.expand(len(rows), *start.shape).clone().requires_grad_()
@@ -87,6 +92,11 @@ def rank_by_pixels(pictures: Tensor, candidates: Tensor, right: Tensor) -> np.nd
 
     Returns:
         Ranks from 1; (m + 1) / 2 on average for pictures that say nothing.
+
+    Example:
+        >>> people = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+        >>> rank_by_pixels(people, people, torch.arange(3))
+        array([1., 1., 1.])
     """
     center = _small(candidates).mean(dim=0, keepdim=True)
     ours, theirs = (F.normalize(_small(images) - center, dim=1) for images in (pictures, candidates))
