@@ -13,9 +13,9 @@ from fedra.core.random import generator, scoped_seed
 from fedra.errors import ConfigError
 from fedra.privacy.accounting import Mechanism, gaussian_epsilon
 from fedra.privacy.audit import (
+    AuditFigure,
     CanaryScores,
     Finding,
-    Measured,
     Membership,
     allowed_rate,
     clopper_pearson,
@@ -277,8 +277,8 @@ def test_canaries_that_were_not_used_show_no_privacy_loss():
 
 def test_a_leak_needs_to_be_above_chance_and_above_its_control():
     def finding(low, control=None):
-        figure = Measured("AUC", low + 0.05, low, low + 0.1, 0.5, 10)
-        controls = () if control is None else (Measured("AUC", control, 0.0, 1.0, 0.5, 10),)
+        figure = AuditFigure("AUC", low + 0.05, low, low + 0.1, 0.5, 10)
+        controls = () if control is None else (AuditFigure("AUC", control, 0.0, 1.0, 0.5, 10),)
         return Finding("photographs", "test", (figure,), controls, decisive="AUC")
 
     assert finding(0.55).leaks

@@ -18,7 +18,7 @@ from fedra.core.random import generator
 from fedra.experiment.auditing.audit_target import AuditTarget, UnfitAttack, keyed_choice
 from fedra.experiment.trained_run import sample_examples
 from fedra.parts.margin import HEAD
-from fedra.privacy.audit.findings import Finding, Measured
+from fedra.privacy.audit.findings import AuditFigure, Finding
 from fedra.privacy.audit.membership import Membership, clopper_pearson, mean_interval
 from fedra.privacy.audit.person_scores import score_people
 from fedra.privacy.audit.row_inversion import invert_rows, rank_by_pixels, rank_of, share_beaten
@@ -184,10 +184,10 @@ def _embed_all(target: AuditTarget, pictures: Tensor) -> Tensor:
     return torch.cat([target.embed(some).cpu() for some in torch.split(pictures, EVALUATION_BATCH)])
 
 
-def _share_figure(name: str, hits: np.ndarray, chance: float) -> Measured:
+def _share_figure(name: str, hits: np.ndarray, chance: float) -> AuditFigure:
     low, high = clopper_pearson(int(hits.sum()), len(hits))
-    return Measured(name, float(hits.mean()), low, high, chance, len(hits))
+    return AuditFigure(name, float(hits.mean()), low, high, chance, len(hits))
 
 
-def _mean_figure(name: str, values: np.ndarray, chance: float | None) -> Measured:
-    return Measured(name, float(values.mean()), *mean_interval(values.astype(np.float64)), chance, len(values))
+def _mean_figure(name: str, values: np.ndarray, chance: float | None) -> AuditFigure:
+    return AuditFigure(name, float(values.mean()), *mean_interval(values.astype(np.float64)), chance, len(values))

@@ -19,7 +19,7 @@ from fedra.core.tree import Params
 from fedra.core.view import Batch, View
 from fedra.experiment.auditing.audit_target import AuditTarget, UnfitAttack
 from fedra.parts.private import PrivateMean
-from fedra.privacy.audit.findings import Finding, Measured
+from fedra.privacy.audit.findings import AuditFigure, Finding
 from fedra.privacy.audit.gradient_inversion import (
     clip_and_noise,
     invert_gradient,
@@ -158,9 +158,9 @@ def _attack(
         "uploads",
         name,
         (
-            Measured("PSNR above the flat picture (dB)", float(gain.mean()), *mean_interval(gain), 0.0, count),
-            Measured("PSNR (dB)", float(quality.mean()), *mean_interval(quality), float(flat.mean()), count),
-            Measured("others beaten, by pixels", float(shares.mean()), *mean_interval(shares), 0.5, count),
+            AuditFigure("PSNR above the flat picture (dB)", float(gain.mean()), *mean_interval(gain), 0.0, count),
+            AuditFigure("PSNR (dB)", float(quality.mean()), *mean_interval(quality), float(flat.mean()), count),
+            AuditFigure("others beaten, by pixels", float(shares.mean()), *mean_interval(shares), 0.5, count),
         ),
         reading=READING,
         decisive="PSNR above the flat picture (dB)",

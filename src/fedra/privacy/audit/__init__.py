@@ -11,7 +11,7 @@ from fedra.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedra.privacy.audit.canaries import CanaryScores, judge_canaries, one_run_epsilon, run_canaries
-    from fedra.privacy.audit.findings import Audit, Finding, Measured
+    from fedra.privacy.audit.findings import Audit, AuditFigure, Finding
     from fedra.privacy.audit.gradient_inversion import invert_gradient, psnr, read_off_dense_layer
     from fedra.privacy.audit.membership import Membership, allowed_rate, clopper_pearson
     from fedra.privacy.audit.person_scores import score_people
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Audit": "fedra.privacy.audit.findings",
+    "AuditFigure": "fedra.privacy.audit.findings",
     "CanaryScores": "fedra.privacy.audit.canaries",
     "Finding": "fedra.privacy.audit.findings",
-    "Measured": "fedra.privacy.audit.findings",
     "Membership": "fedra.privacy.audit.membership",
     "allowed_rate": "fedra.privacy.audit.membership",
     "clopper_pearson": "fedra.privacy.audit.membership",
@@ -40,9 +40,9 @@ _HOMES = {
 
 __all__ = [
     "Audit",
+    "AuditFigure",
     "CanaryScores",
     "Finding",
-    "Measured",
     "Membership",
     "allowed_rate",
     "clopper_pearson",

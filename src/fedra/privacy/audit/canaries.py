@@ -17,7 +17,7 @@ from torch import Tensor
 from fedra.core.evaluate import ignore_progress
 from fedra.core.random import generator
 from fedra.privacy.accounting import gaussian_epsilon
-from fedra.privacy.audit.findings import Finding, Measured
+from fedra.privacy.audit.findings import AuditFigure, Finding
 from fedra.privacy.audit.membership import CONFIDENCE, RESAMPLES, VIOLATION
 
 OVERLENGTH = 3.0
@@ -227,9 +227,9 @@ def judge_canaries(scores: CanaryScores, accounted: float, delta: float, unit: s
         "mechanism",
         f"canaries through clip, sampling and noise; unit: {unit}",
         (
-            Measured("epsilon by the accountant", accounted, accounted, accounted, None, count),
-            Measured("epsilon measured", measured, low, high, 0.0, count),
-            Measured("epsilon at least (95 %)", bound, bound, bound, 0.0, count),
+            AuditFigure("epsilon by the accountant", accounted, accounted, accounted, None, count),
+            AuditFigure("epsilon measured", measured, low, high, 0.0, count),
+            AuditFigure("epsilon at least (95 %)", bound, bound, bound, 0.0, count),
         ),
         reading=(
             "The measured epsilon should not be above the accountant's; below it is expected where units are sampled, "

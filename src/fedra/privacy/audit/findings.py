@@ -17,7 +17,7 @@ FLOOR = (
 
 
 @dataclass(frozen=True)
-class Measured:
+class AuditFigure:
     """One figure of an attack.
 
     Args:
@@ -29,7 +29,7 @@ class Measured:
         count: Number of examples, people or canaries behind it.
 
     Example:
-        >>> Measured("AUC", 0.62, 0.58, 0.66, 0.5, 400).above_chance
+        >>> AuditFigure("AUC", 0.62, 0.58, 0.66, 0.5, 400).above_chance
         True
     """
 
@@ -63,15 +63,15 @@ class Finding:
         seconds: Duration of the attack.
 
     Example:
-        >>> found = Measured("AUC", 0.62, 0.58, 0.66, 0.5, 400)
+        >>> found = AuditFigure("AUC", 0.62, 0.58, 0.66, 0.5, 400)
         >>> Finding("photographs", "loss threshold", (found,), reading="", decisive="AUC").leaks
         True
     """
 
     attack: str
     title: str
-    figures: tuple[Measured, ...]
-    controls: tuple[Measured, ...] = ()
+    figures: tuple[AuditFigure, ...]
+    controls: tuple[AuditFigure, ...] = ()
     reading: str = ""
     decisive: str = ""
     violation: str | None = None
@@ -184,7 +184,7 @@ def figure_rows(found: Finding) -> list[Sequence[str]]:
         For each figure its name, value, interval, chance level, control and number of units.
 
     Example:
-        >>> figure_rows(Finding("photographs", "", (Measured("AUC", 0.6, 0.55, 0.65, 0.5, 100),)))
+        >>> figure_rows(Finding("photographs", "", (AuditFigure("AUC", 0.6, 0.55, 0.65, 0.5, 100),)))
         [('AUC', '0.600', '0.550 to 0.650', '0.5', '', '100')]
     """
     controls = {one.name: one.value for one in found.controls}

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fedra.errors import ConfigError
-from fedra.privacy.audit.findings import Measured
+from fedra.privacy.audit.findings import AuditFigure
 
 CONFIDENCE = 0.95
 """Confidence of the intervals."""
@@ -91,7 +91,7 @@ class Membership:
         best = int(np.flatnonzero(false <= rate + 1e-12)[-1])
         return round(float(true[best]) * len(self.members)), round(float(false[best]) * len(self.others))
 
-    def figures(self, seed: int = 0) -> list[Measured]:
+    def figures(self, seed: int = 0) -> list[AuditFigure]:
         """The figures of a report.
 
         Args:
@@ -103,13 +103,13 @@ class Membership:
         """
         low, high = self._auc_interval(seed)
         count = len(self.members) + len(self.others)
-        found = [Measured("AUC", self.auc, low, high, 0.5, count)]
+        found = [AuditFigure("AUC", self.auc, low, high, 0.5, count)]
         for rate in RATES:
             if len(self.others) * rate >= 1:
                 hits, _ = self.caught(rate)
                 low, high = clopper_pearson(hits, len(self.members))
                 name = f"true positives at {rate:.1%} false positives"
-                found.append(Measured(name, hits / len(self.members), low, high, rate, len(self.members)))
+                found.append(AuditFigure(name, hits / len(self.members), low, high, rate, len(self.members)))
         return found
 
     def _auc_interval(self, seed: int) -> tuple[float, float]:
