@@ -55,8 +55,6 @@ def test_a_site_demands_privacy(demanded: float, privacy: dict[str, Any], reason
 
 
 def test_what_a_federation_does_not_protect_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"remove \[secure\]"):
-        check_plan(plan_of(secure={"aggregation": "masks"}))
     with pytest.raises(ConfigError, match="set it to 'server' or 'none'"):
         check_plan(plan_of({"evaluation": "sites"}, privacy=PRIVATE))
     check_plan(plan_of({"evaluation": "server"}, privacy=PRIVATE))

@@ -121,7 +121,7 @@ class ReleasedFold:
         self._release.add(self._layout.flatten(blocks), list(map(self._weigh, uploads.examples)))
         self.uploads += len(uploads)
 
-    def add_sum(self, total: np.ndarray, clients: int) -> None:
+    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
         """Refuse a sum: this fold needs single uploads."""
         raise ConfigError("a secure sum must be folded by a run with [secure], got a run without it")
 

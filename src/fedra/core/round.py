@@ -155,7 +155,7 @@ class Fold:
         stacks = {name: torch.stack([one[name] for one in values]) for name in values[0]}
         return {name: rule(s) if s.is_floating_point() else s.amax(dim=0) for name, s in stacks.items()}
 
-    def add_sum(self, total: np.ndarray, clients: int) -> None:
+    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
         """Refuse a sum: this fold needs single uploads."""
         raise ConfigError("a secure sum must be folded by a run with [secure], got a run without it")
 

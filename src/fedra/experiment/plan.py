@@ -50,8 +50,8 @@ class RoundFold(Protocol):
         """Fold in a stack of uploads; `clients` are the numbers of their clients."""
         ...
 
-    def add_sum(self, total: np.ndarray, clients: int) -> None:
-        """Fold in the secure sum over a number of clients."""
+    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
+        """Fold in the secure sum over a number of clients, of `asked` ones."""
         ...
 
     def finish(

@@ -121,6 +121,7 @@ def add_privacy(config: Config, job: ServerJob) -> Algorithm:
         quantile=privacy.quantile if privacy.adapts_clip else None,
         expected=expected,
         weight=config.cohort.fraction * sum(map(weight_by(privacy), _sizes(job))) if capped else None,
+        told=is_secure(config),
     )
     return replace(algorithm, combine=part)
 
@@ -166,8 +167,13 @@ def secure_weight(config: Config, job: ServerJob) -> Callable[[int], float]:
     """Return a client's weight in a secure sum: its share of the largest client, or what privacy says."""
     if config.privacy.level != "none":
         return weight_by(config.privacy)
-    largest = max(_sizes(job))
+    largest = largest_size(job)
     return lambda examples: examples / largest
+
+
+def largest_size(job: ServerJob) -> int:
+    """Return the number of examples that has weight 1 in a secure sum."""
+    return max(_sizes(job))
 
 
 def planned_noise(config: Config, delta: float) -> float:

@@ -213,7 +213,7 @@ def _take_sum(
     job: ServerJob, start: Start, attempt: int, fold: RoundFold, some: Summed, memory: dict[int, PackedTree]
 ) -> list[dict[str, Any]]:
     """Fold in a sum over clients, and return their records: of single clients nothing else is known."""
-    fold.add_sum(some.total, len(some.clients))
+    fold.add_sum(some.total, len(some.clients), some.asked)
     memory |= {client: start.memories.pack(state) for client, state in some.memories.items()}
     lines = []
     for client in some.clients:

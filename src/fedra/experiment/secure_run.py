@@ -172,9 +172,11 @@ class RingRelease:
             place = (clients[index] if clients else len(self._numbers), *self._where[1:])
             self._numbers.append(self._vectors.encode(vector, weight, self._secret, *place))
 
-    def take(self, total: np.ndarray, answers: int) -> None:
-        """Take the sum over the clients of a federation."""
+    def take(self, total: np.ndarray, answers: int, asked: int) -> None:
+        """Take the sum over the clients of a federation, encoded for as many as were asked."""
         self._total = (total, answers)
+        if asked != self._vectors.clients:  # a round that another process began
+            self._vectors = ring_vectors(self._config, asked, self._vectors.length, self._vectors.clip)
 
     def finish(self) -> Released:
         """Open the sum, and add the server's noise if there is any."""
@@ -229,9 +231,9 @@ class RingFold(ReleasedFold):
         self._ring.add(self._layout.flatten(blocks), list(map(self._weigh, uploads.examples)), clients)
         self.uploads += len(uploads)
 
-    def add_sum(self, total: np.ndarray, clients: int) -> None:
-        """Take the sum over a number of clients."""
-        self._ring.take(total, clients)
+    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
+        """Take the sum over a number of clients, of `asked` ones."""
+        self._ring.take(total, clients, asked)
         self.uploads += clients
 
     def finish(

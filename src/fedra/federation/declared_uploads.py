@@ -18,6 +18,7 @@ from fedra.core.round import init_server
 from fedra.experiment.build import build_module, local_training
 from fedra.experiment.cohort import Expected, Forms
 from fedra.experiment.privacy_budget import planned_epsilon
+from fedra.experiment.secure_run import is_secure
 from fedra.federation.federation_plan import FederationPlan, sends_class_embeddings
 from fedra.federation.policy import Demands
 
@@ -96,4 +97,5 @@ def demands_of(plan: FederationPlan, uploads: Expected | None = None) -> Demands
         least_sites=plan.federation.least,
         weighting=plan.federation.weighting,
         epsilon=planned_epsilon(plan.config),
+        secure_aggregation=is_secure(plan.config),
     )

@@ -22,17 +22,17 @@ from fedra.core.model import Weights
 from fedra.core.program import update_norms
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Upload
-from fedra.experiment.cohort import Form
+from fedra.experiment.cohort import Expected, Form
 from fedra.federation import wire
 from fedra.federation.exchange import Asked, Exchange, SiteState, Watch
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.inbox import Inbox
 from fedra.federation.roster import FederationRoster
+from fedra.federation.secure_rounds import KEPT, SecureRounds
 from fedra.federation.wire import Packet, Refusal, WireError, packet, read_answer
-from fedra.runners.base import Absent, Done, Evaluation, Result, threads
+from fedra.parts.private import PrivateMean
+from fedra.runners.base import Absent, Done, Evaluation, Result, Summed, threads
 
-KEPT = "kept"
-"""Where the server stores which version of its state a client keeps at its site."""
 CLIENTS_PER_MESSAGE = 25
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 """Seconds before a round is repeated; they double with every repetition."""
@@ -49,7 +49,9 @@ class FederatedRunner:
         exchange: Exchange,
         inbox: Inbox,
         watch: Watch,
+        secure: SecureRounds | None = None,
     ) -> None:
+        self.secure = secure
         self._plan, self._exchange, self._inbox, self._watch = plan, exchange, inbox, watch
         self._rules = plan.federation
         self._attempts: dict[int, int] = {}
@@ -68,7 +70,7 @@ class FederatedRunner:
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
-    ) -> Iterator[Result | Absent]:
+    ) -> Iterator[Result | Absent | Summed]:
         attempt = self._attempts[round] = self._attempts.get(round, -1) + 1
         self.round = round + 1
         if attempt:
@@ -82,6 +84,9 @@ class FederatedRunner:
             for site, clients in self._groups(cohort)
         ]
         self._exchange.wait_for_sites(asked)
+        if self.secure is not None:
+            yield from self._train_securely(self.secure, (round, attempt), origin, received, cohort, memory)
+            return
         self._exchange.exchange(asked, round + 1)
         self._apply_bound(asked)
         self._apply_least(asked)
@@ -89,6 +94,35 @@ class FederatedRunner:
         answers: dict[int, tuple[wire.TrainAnswer, Tree]] = {}
         for client in cohort:
             yield self._result(round, attempt, client, by_client[client], answers)
+
+    def _train_securely(
+        self,
+        secure: SecureRounds,
+        where: tuple[int, int],
+        origin: Weights,
+        received: Tree,
+        cohort: Sequence[int],
+        memory: Callable[[int], Tree],
+    ) -> Iterator[Absent | Summed]:
+        """Train a cohort whose updates are seen as a sum alone: one message to each site, over all its clients."""
+        shared = self._shared(origin, received)
+        groups: dict[str, list[int]] = {}
+        for client in cohort:
+            groups.setdefault(self.roster.site_of(client), []).append(client)
+        clip = received.get(PrivateMean().name, {}).get("clip")
+        for some in secure.run(
+            self._job,
+            where,
+            Expected.of_weights(self._job, origin, received),
+            None if clip is None else float(clip),
+            groups,
+            lambda site, attempt: self._train_question(where[0], attempt, site, groups[site], shared, memory),
+        ):
+            if isinstance(some, Summed):
+                self.versions |= {
+                    client: version for client in some.memories if (version := version_of(some.memories[client]))
+                }
+            yield some
 
     def _train_question(
         self,

@@ -10,6 +10,7 @@ import tomli_w
 import fedra
 from fedra.config.reading import write
 from fedra.errors import ConfigError
+from fedra.experiment.secure_run import is_secure
 from fedra.federation.coordinator_folder import new_folder, read_settings
 from fedra.federation.site_config import require_name
 from fedra.writing import write_atomically
@@ -96,6 +97,11 @@ def write_app(config: Path, overrides: Sequence[str], folder: Path, *, nodes: in
         raise ConfigError(f"nodes must be at least 1, got {nodes}")
     title = require_name(name or folder.absolute().name, "an app")
     settings, rules = read_settings(config, overrides, name=title, address=PLACEHOLDER)
+    if is_secure(settings):
+        raise ConfigError(
+            "[secure] needs sites with keys of their own, which nodes of a stock Flower app do not have: use "
+            "`fedra federate init`, or remove the section"
+        )
     given = rules.model_dump(include=rules.model_fields_set - {"name", "address", "sites", "least"})
     text = write(settings) + (tomli_w.dumps({"federation": given}) if given else "")
     values = {

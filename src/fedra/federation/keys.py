@@ -232,6 +232,23 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def sign(folder: Path, words: bytes) -> bytes:
+    """Sign words with the key of the site whose folder is `folder`."""
+    return read_key(site_files(folder).key).sign(words, ec.ECDSA(HASH))
+
+
+def has_signed(certificate: x509.Certificate, words: bytes, signature: bytes) -> bool:
+    """Return whether a signature of words was made with a certificate's key."""
+    public = certificate.public_key()
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        public.verify(signature, words, ec.ECDSA(HASH))
+    except InvalidSignature:
+        return False
+    return True
+
+
 def check_pair(files: KeyFiles, remedy: str) -> None:
     """Raise unless a key and a certificate belong together."""
     if read_key(files.key).public_key() != read_certificate(files.certificate).public_key():

@@ -65,6 +65,11 @@ class Policy(Section):
     secure_aggregation: Literal["when-offered", "required"] = Field(
         "when-offered", description="'required': refuse a plan in which the coordinator sees single updates"
     )
+    peers: tuple[str, ...] = Field(
+        (),
+        description="fingerprints of the sites that may be in secure rounds with this one; if empty, the key that each "
+        "site has when it is first met",
+    )
     privacy: PrivacyDemand = PrivacyDemand()
 
     @model_validator(mode="after")

@@ -25,6 +25,7 @@ from fedra.errors import ConfigError, RunError
 from fedra.experiment.build import Built, build
 from fedra.experiment.experiment import Experiment
 from fedra.experiment.result import RunResult
+from fedra.experiment.secure_run import is_secure
 from fedra.federation.admissions import admit_site
 from fedra.federation.coordinator_folder import create_federation, make_plan, read_settings
 from fedra.federation.invitation import Invitation
@@ -35,6 +36,7 @@ from fedra.federation.roster import FederationRoster, RosterClient, write_roster
 from fedra.federation.serving import serve_folder
 from fedra.federation.site_config import ResourcesSection, SiteConfig, SiteDataSection
 from fedra.federation.site_folder import create_site_folder
+from fedra.privacy.secure.secure_messages import FEWEST
 from fedra.storage.claims import open_list
 from fedra.storage.run_folder import RunFolder
 from fedra.trust import allow_imports
@@ -101,6 +103,8 @@ def rehearse(
     )
     rules = rules.model_copy(update={"bound": 0.0}) if "federation.bound" not in " ".join(overrides) else rules
     settings = simulated(settings)
+    if is_secure(settings):
+        rules = rules.model_copy(update={"least": max(rules.least, FEWEST)})
     built = build(settings)
     places = deal_clients(len(built.job.clients), sites)
     plan = make_plan(settings, rules.model_copy(update={"evaluation": "both" if built.job.test else "none"}))

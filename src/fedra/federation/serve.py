@@ -31,13 +31,16 @@ from fedra.experiment.build import ServerBuilt
 from fedra.experiment.execution import execute
 from fedra.experiment.plan import Observer
 from fedra.experiment.result import RunResult
+from fedra.experiment.secure_run import is_secure
 from fedra.federation import wire
+from fedra.federation.admissions import admitted_sites
 from fedra.federation.exchange import Exchange, SiteState, Watch
 from fedra.federation.federated_runner import CLIENTS_PER_MESSAGE, FederatedRunner, version_of
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.inbox import Inbox
 from fedra.federation.link import Link
 from fedra.federation.roster import read_roster, write_roster
+from fedra.federation.secure_rounds import SecureRounds
 from fedra.federation.server_build import build_server, check_plan
 from fedra.federation.site_tests import SiteEvaluator, accuracy_of, pool_tests
 from fedra.federation.status import SiteRecorder, StatusFile
@@ -98,6 +101,16 @@ class Coordinator:
         return config.model_copy(
             update={"checkpoint": config.checkpoint.model_copy(update={"seconds": 0.0}), "faults": faults}
         )
+
+    def open_secure_rounds(self) -> SecureRounds | None:
+        """Return what runs secure rounds, if the plan asks for them."""
+        if not is_secure(self.plan.config):
+            return None
+
+        def certificates() -> dict[str, str]:
+            return {name: one.certificate for name, one in admitted_sites(self.folder).items()}
+
+        return SecureRounds(self.plan, self.exchange, self.inbox, self.watch, self.folder, certificates)
 
     def run(self, callbacks: Sequence[Callback] = ()) -> RunResult:
         """Run the federation from its start or its last checkpoint to the end."""
@@ -311,6 +324,7 @@ class FederatedEngine:
             coordinator.exchange,
             coordinator.inbox,
             coordinator.watch,
+            coordinator.open_secure_rounds(),
         )
 
     def take(self, built: ServerBuilt) -> None:

@@ -25,10 +25,12 @@ from fedra.experiment.build import (
 from fedra.experiment.evaluators.evaluator import Classification, Evaluator, VerificationEvaluator, choose_protocol
 from fedra.experiment.evaluators.round_summary import choose_measures
 from fedra.experiment.private_run import add_privacy
+from fedra.experiment.secure_run import is_secure
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.roster import FederationRoster
 from fedra.federation.site_job import plan_transform
 from fedra.models.find_head import unwrap_model
+from fedra.privacy.secure.secure_messages import FEWEST
 
 
 def check_plan(plan: FederationPlan) -> Algorithm:
@@ -61,10 +63,10 @@ def check_plan(plan: FederationPlan) -> Algorithm:
 def _check_private_plan(plan: FederationPlan) -> None:
     """Raise if a plan asks for protection that a federation does not have, or tests that privacy does not cover."""
     config = plan.config
-    if config.secure.aggregation != "none":
+    if is_secure(config) and min(plan.federation.least, plan.federation.sites) < FEWEST:
         raise ConfigError(
-            f"secure.aggregation = '{config.secure.aggregation}' is simulated only; the coordinator of a federation "
-            "would see each update: remove [secure]"
+            f"a secure sum needs at least {FEWEST} sites, got federation.sites = {plan.federation.sites} and "
+            f"federation.least = {plan.federation.least}: set both to {FEWEST} or more"
         )
     if config.privacy.level == "example":
         raise ConfigError("privacy.level = 'example' is simulated only: set it to 'client', or remove [privacy]")

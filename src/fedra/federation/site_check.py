@@ -11,6 +11,7 @@ from pathlib import Path
 from fedra.config.names import build_algorithm
 from fedra.errors import FedraError
 from fedra.experiment.cohort import Expected, Forms
+from fedra.experiment.secure_run import is_secure
 from fedra.federation import keys
 from fedra.federation.declared_uploads import demands_of, upload_bytes
 from fedra.federation.federation_plan import FederationPlan
@@ -155,10 +156,27 @@ def describe_leaving(
         "the coordinator sees each update: the mix of labels can be estimated from it, and from updates of few images "
         "images may be approximated"
     ]
+    if is_secure(plan.config):
+        lines[1:3] = _describe_secure(uploads, data)
+        inferred = [
+            "the coordinator sees the sum over the sites of a round; with the help of all other sites it could compute "
+            "your part"
+        ]
     if own:
         inferred.append("from a class vector a face may be approximated")
     never = "images, file names, folder names, " + ("names of people" if own else "numbers of images per class")
     return [("leaves", lines), ("inferable", inferred), ("never", [f"{never}, your policy, your key"])]
+
+
+def _describe_secure(uploads: Expected, data: SiteData) -> list[str]:
+    """Describe what leaves in a secure round."""
+    clients = f"your {len(data.clients)} clients" if len(data.clients) > 1 else "your client"
+    return [
+        f"per round {upload_bytes(uploads) / 1e6:,.2f} MB of random-looking numbers: the changes of "
+        f"{_count(uploads.delta)} of the model, summed over {clients} and masked",
+        "with them public keys, encrypted shares for other sites, signatures, and which of your clients are in the "
+        "sum; no numbers of examples, no steps, no metrics",
+    ]
 
 
 def _describe_counts(policy: Policy, plan: FederationPlan) -> str:

@@ -21,14 +21,17 @@ from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
 from fedra.errors import FedraError
 from fedra.experiment.cohort import Expected, rejection_reasons
-from fedra.federation import wire
+from fedra.experiment.secure_run import is_secure
+from fedra.federation import secure_wire, wire
 from fedra.federation.audit_log import AuditLog
 from fedra.federation.federation_plan import FederationPlan, parse_plan
 from fedra.federation.policy import Policy
 from fedra.federation.site_evaluation import evaluate_clients, finish_clients
 from fedra.federation.site_job import SiteJob
 from fedra.federation.site_memory import Outbox, SiteMemory
+from fedra.federation.site_secure import MASKED, SecureSite
 from fedra.federation.wire import Packet, Refusal, Words, packet
+from fedra.privacy.secure.secure_messages import SecureRoundError
 from fedra.runners import RUNNERS, Result, Runner, iterate_results
 from fedra.storage.client_state import DamagedFile
 from fedra.storage.client_state.client_files import digest_of
@@ -103,6 +106,7 @@ class SiteNode:
             "round-zero": self._round_zero,
             "train": self._train,
             "evaluate": self._evaluate,
+            **dict.fromkeys(secure_wire.ANSWERS, self._secure_stage),
         }
 
     def answer(self, ask: Packet) -> Packet:
@@ -209,6 +213,23 @@ class SiteNode:
     def _train(self, ask: Packet) -> Packet:
         words = ask.read(wire.TrainAsk)
         joined = self._open(self._plan(words.plan))
+        if is_secure(joined.plan.config):
+            raise Refused("the plan adds up updates securely: a single update does not leave this site")
+        self._begin_training(joined, words)
+        if (kept := self._find_kept(ask)) is not None:
+            return kept
+        started = self._now()
+        job, results, lost = self._train_clients(joined, ask, words)
+        trained = [self._words(job, joined.plan, result, lost.get(result.client)) for result in results]
+        uploads: Tree = {str(result.client): _upload_tree(job, result.upload) for result in results}
+        details = {"round": words.round + 1, "clients": len(results)}
+        answer = self._leave(ask, wire.TrainAnswer(trained=trained), uploads, **details)
+        self._outbox.keep(words.round, ask.digest, answer)
+        self._tell_trained(joined, words, results, answer, started)
+        return answer
+
+    def _begin_training(self, joined: _Joined, words: wire.TrainAsk) -> None:
+        """Raise unless the policy lets these clients train now, and forget what is not needed anymore."""
         policy = self._side.policy
         _check_cohort(words.cohort, joined.job)
         if words.attempt >= policy.attempts or words.round >= joined.plan.config.rounds:
@@ -217,11 +238,18 @@ class SiteNode:
             raise Refused(f"not now: policy.hours = '{policy.hours}'")
         joined.memory.forget(words.memory, words.durable)
         self._outbox.forget(words.durable)
+
+    def _find_kept(self, ask: Packet) -> Packet | None:
+        """Return the answer that was given to the same question before."""
         if (kept := self._outbox.find(ask.digest)) is not None:
             self.log.record("sent-again", kind=ask.kind, answers=ask.digest, digest=kept.digest, bytes=kept.nbytes)
-            self._tell(f"round {words.round + 1}: sent again")
-            return kept
-        started = self._now()
+            self._tell(f"'{ask.kind}' is sent again")
+        return kept
+
+    def _train_clients(
+        self, joined: _Joined, ask: Packet, words: wire.TrainAsk
+    ) -> tuple[SiteJob, list[Result], dict[int, str]]:
+        """Train clients and store their state; returns the job, their results, and whose earlier state was lost."""
         job, origin, received = _receive(joined.job, ask, words)
         lost, memories = self._recall(joined, words.cohort, words.memory)
         results = self._run(
@@ -230,18 +258,55 @@ class SiteNode:
         for result in results:
             if result.memory:
                 joined.memory.store(result.client, (words.round, words.attempt), result.memory)
-        trained = [self._words(job, joined.plan, result, lost.get(result.client)) for result in results]
-        uploads: Tree = {str(result.client): _upload_tree(job, result.upload) for result in results}
         self._check_declared(job, origin, received, results)
-        details = {"round": words.round + 1, "clients": len(results)}
-        answer = self._leave(ask, wire.TrainAnswer(trained=trained), uploads, **details)
-        self._outbox.keep(words.round, ask.digest, answer)
+        return job, results, lost
+
+    def _tell_trained(
+        self, joined: _Joined, words: wire.TrainAsk, results: Sequence[Result], answer: Packet, started: datetime
+    ) -> None:
         seconds = (self._now() - started).total_seconds()
         count = sum(result.upload.examples for result in results)
         self._tell(
             f"round {words.round + 1} of {joined.plan.config.rounds}: trained {seconds:.1f} s on {count:,} examples, "
             f"sends {answer.nbytes / 1e6:.2f} MB"
         )
+
+    # secure rounds
+
+    def _secure_stage(self, ask: Packet) -> Packet:
+        """Answer a stage of a secure round; the same question gets the same answer again, another one is refused."""
+        joined = self._open(self._plan(wire.plan_of(ask)))
+        if not is_secure(joined.plan.config):
+            raise Refused("the plan has no secure rounds")
+        site = SecureSite(self._folder, joined.plan, joined.job, self._side.policy, self._tell)
+        try:
+            kept = self._find_kept(ask)
+            if kept is None:
+                kept = self._mask(ask, joined, site) if ask.kind == "masked" else self._relay(ask, site)
+            if ask.kind == "unmask":  # the answer is on the disk
+                site.forget(ask)
+            return kept
+        except SecureRoundError as error:
+            raise Refused(str(error)) from None
+
+    def _relay(self, ask: Packet, site: SecureSite) -> Packet:
+        words, round = site.answer(ask)
+        answer = self._leave(ask, words, round=round + 1)
+        self._outbox.keep(round, ask.digest, answer)
+        return answer
+
+    def _mask(self, ask: Packet, joined: _Joined, site: SecureSite) -> Packet:
+        """Train, and send the masked sum over this site's clients."""
+        words = ask.read(secure_wire.MaskedAsk)
+        site.check_masked(words)
+        self._begin_training(joined, words)
+        started = self._now()
+        job, results, lost = self._train_clients(joined, ask, words)
+        examples = {one.client: self._words(job, joined.plan, one, None).examples for one in results}
+        said, masked = site.mask(words, results, examples, lost)
+        answer = self._leave(ask, said, {MASKED: masked}, round=words.round + 1, clients=len(said.clients))
+        self._outbox.keep(words.round, ask.digest, answer)
+        self._tell_trained(joined, words, results, answer, started)
         return answer
 
     def _run(

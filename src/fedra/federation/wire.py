@@ -224,6 +224,16 @@ class Packet:
         return decode_tree(self.blobs.get(name, b""))
 
 
+def plan_of(ask: Packet) -> str:
+    """Return the digest of the plan that a question belongs to."""
+    if len(ask.words) > MAX_WORDS:
+        raise WireError(f"the words of a message must have at most {MAX_WORDS:,} bytes, got {len(ask.words):,}")
+    try:
+        return str(json.loads(ask.words)["plan"])
+    except (ValueError, KeyError, TypeError):
+        raise WireError(f"a message of kind '{ask.kind[:20]}' must name its plan") from None
+
+
 def packet(kind: str, words: Words, blobs: Mapping[str, bytes] | None = None) -> Packet:
     """Return a message."""
     return Packet(kind, words.model_dump_json(), {name: blob for name, blob in (blobs or {}).items() if blob})

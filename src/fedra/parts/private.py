@@ -37,6 +37,7 @@ class PrivateMean(Combine, ServerState):
         expected: Expected number of clients in a round.
         quantile: Share of clients that should not be clipped, to which the clip norm adapts; None keeps it fixed.
         weight: Expected sum of the clients' weights; None if all weights are 1.
+        told: Whether clients receive the clip norm, because they clip themselves before a secure sum.
 
     Example:
         >>> round(PrivateMean(noise=1.0, clip=0.1, quantile=0.5, expected=100.0).sum_noise, 7)
@@ -49,6 +50,7 @@ class PrivateMean(Combine, ServerState):
     expected: Positive = 1.0
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
     weight: Positive | None = None
+    told: bool = False
     formula: ClassVar[str] = "w_g + ( sum_k d_k min(1, C / ||d_k||) + N(0, (noise C)^2) ) / expected"
 
     def __post_init__(self) -> None:
@@ -88,6 +90,9 @@ class PrivateMean(Combine, ServerState):
             "releases": torch.zeros(1, dtype=torch.int64),
             "noise_share": torch.zeros(1, dtype=torch.float64),
         }
+
+    def broadcast(self, memory: Tree) -> Tree:
+        return {"clip": memory["clip"]} if self.told else {}
 
     def add(self, total: Tree, upload: object) -> Tree:
         raise ConfigError("private-mean must be run with [privacy] in the configuration, which provides its secret")

@@ -62,7 +62,8 @@ class Absent:
 class Summed:
     """Clients whose uploads came as one sum: nothing is known of a single one.
 
-    `total` is the sum in the ring of the secure protocol; `memories` is what the server stores of each client.
+    `total` is the sum in the ring of the secure protocol, which has room for the `asked` clients; `memories` is what
+    the server stores of each client.
     """
 
     clients: Sequence[int]
@@ -70,6 +71,7 @@ class Summed:
     memories: Mapping[int, Tree]
     restarted: Mapping[int, str]
     bytes_up: Mapping[int, int]
+    asked: int
 
 
 def iterate_results(results: Iterable[Result | Results | Absent | Summed]) -> Iterator[Result]:

@@ -41,6 +41,7 @@ class Announcement:
         length: Number of values in a vector.
         layout: Digest of what each value of the vector means.
         mechanism: Clip, noise and ring in words that the client compares with its own configuration.
+        directory: Digest of who the members are, where they have names and certificates.
     """
 
     round_name: bytes
@@ -50,6 +51,7 @@ class Announcement:
     length: int
     layout: str
     mechanism: str
+    directory: str = ""
 
     def digest(self) -> bytes:
         """A hash of all terms; clients sign it, so a server cannot tell different members different terms."""

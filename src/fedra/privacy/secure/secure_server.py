@@ -141,6 +141,16 @@ class ServerRound:
         """Take the shares of stage 5."""
         self.revealed[member] = reply
 
+    def may_finish(self) -> bool:
+        """Whether enough shares came back to open the sum."""
+        roll = self.call_roll()
+        held = [(one, reply.seeds) for one in roll.answered for reply in self.revealed.values()]
+        held += [(one, reply.mask_keys) for one in roll.dropped for reply in self.revealed.values()]
+        counts = dict.fromkeys((*roll.answered, *roll.dropped), 0)
+        for one, shares in held:
+            counts[one] += one in shares
+        return all(count >= self.threshold(one) for one, count in counts.items())
+
     def finish(self) -> np.ndarray:
         """Remove the masks that are left in the sum.
 
