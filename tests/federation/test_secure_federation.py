@@ -17,12 +17,12 @@ from test_federation_plan import plan_of
 import fedra
 from fedra.errors import ConfigError
 from fedra.experiment.cohort import FaultRule
-from fedra.federation import secure_wire
 from fedra.federation.audit_log import read_log
 from fedra.federation.declared_uploads import demands_of
 from fedra.federation.link import Answer
 from fedra.federation.policy import Policy, refuse
-from fedra.federation.secure_rounds import RECORD
+from fedra.federation.secure import secure_wire
+from fedra.federation.secure.secure_rounds import RECORD
 from fedra.federation.server_build import check_plan
 from fedra.federation.wire import Packet, Refusal, packet
 

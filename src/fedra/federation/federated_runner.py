@@ -28,7 +28,7 @@ from fedra.federation.exchange import Asked, Exchange, SiteState, Watch
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.inbox import Inbox
 from fedra.federation.roster import FederationRoster
-from fedra.federation.secure_rounds import KEPT, SecureRounds
+from fedra.federation.secure.secure_rounds import KEPT, SecureRounds
 from fedra.federation.wire import Packet, Refusal, WireError, packet, read_answer
 from fedra.parts.private import PrivateMean
 from fedra.runners.base import Absent, Done, Evaluation, Result, Summed, threads

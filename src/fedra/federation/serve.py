@@ -40,7 +40,7 @@ from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.inbox import Inbox
 from fedra.federation.link import Link
 from fedra.federation.roster import read_roster, write_roster
-from fedra.federation.secure_rounds import SecureRounds
+from fedra.federation.secure.secure_rounds import SecureRounds
 from fedra.federation.server_build import build_server, check_plan
 from fedra.federation.site_tests import SiteEvaluator, accuracy_of, pool_tests
 from fedra.federation.status import SiteRecorder, StatusFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,20 +16,21 @@ import fedra
 from fedra.core import tree
 from fedra.core.model import Weights
 from fedra.core.round_zero import first_rows_of
-from fedra.core.tree import Params, Tree
+from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
-from fedra.core.view import Population, Upload
 from fedra.errors import FedraError
 from fedra.experiment.cohort import Expected, rejection_reasons
 from fedra.experiment.secure_run import is_secure
-from fedra.federation import secure_wire, wire
+from fedra.federation import wire
 from fedra.federation.audit_log import AuditLog
 from fedra.federation.federation_plan import FederationPlan, parse_plan
 from fedra.federation.policy import Policy
+from fedra.federation.received_model import Refused, check_cohort, receive_model, upload_tree
+from fedra.federation.secure import secure_wire
+from fedra.federation.secure.secure_site import MASKED, SecureSite
 from fedra.federation.site_evaluation import evaluate_clients, finish_clients
 from fedra.federation.site_job import SiteJob
 from fedra.federation.site_memory import Outbox, SiteMemory
-from fedra.federation.site_secure import MASKED, SecureSite
 from fedra.federation.wire import Packet, Refusal, Words, packet
 from fedra.privacy.secure.secure_messages import SecureRoundError
 from fedra.runners import RUNNERS, Result, Runner, iterate_results
@@ -39,14 +40,6 @@ from fedra.writing import write_atomically
 
 MANY = 8
 """Number of clients from which a site trains them in a stack, unless its file names a runner."""
-
-
-class Refused(FedraError):
-    """The site does not do what was asked; the sentence may leave the site. `final` ends its part in the federation."""
-
-    def __init__(self, reason: str, final: bool = False) -> None:
-        super().__init__(reason)
-        self.final = final
 
 
 class SiteSide(Protocol):
@@ -206,7 +199,7 @@ class SiteNode:
         words = ask.read(wire.RoundZeroAsk)
         joined = self._open(self._plan(words.plan))
         job = joined.job
-        _check_cohort(words.cohort, job)
+        check_cohort(words.cohort, job)
         rows: Tree = {str(client): first_rows_of(job, client, job.kept or job.model.start) for client in words.cohort}
         return self._leave(ask, wire.Acknowledged(), rows)
 
@@ -221,7 +214,7 @@ class SiteNode:
         started = self._now()
         job, results, lost = self._train_clients(joined, ask, words)
         trained = [self._words(job, joined.plan, result, lost.get(result.client)) for result in results]
-        uploads: Tree = {str(result.client): _upload_tree(job, result.upload) for result in results}
+        uploads: Tree = {str(result.client): upload_tree(job, result.upload) for result in results}
         details = {"round": words.round + 1, "clients": len(results)}
         answer = self._leave(ask, wire.TrainAnswer(trained=trained), uploads, **details)
         self._outbox.keep(words.round, ask.digest, answer)
@@ -231,7 +224,7 @@ class SiteNode:
     def _begin_training(self, joined: _Joined, words: wire.TrainAsk) -> None:
         """Raise unless the policy lets these clients train now, and forget what is not needed anymore."""
         policy = self._side.policy
-        _check_cohort(words.cohort, joined.job)
+        check_cohort(words.cohort, joined.job)
         if words.attempt >= policy.attempts or words.round >= joined.plan.config.rounds:
             raise Refused(f"policy.attempts = {policy.attempts} at most, asked for round {words.round + 1} again")
         if not policy.may_train_at(self._now().time()):
@@ -250,7 +243,7 @@ class SiteNode:
         self, joined: _Joined, ask: Packet, words: wire.TrainAsk
     ) -> tuple[SiteJob, list[Result], dict[int, str]]:
         """Train clients and store their state; returns the job, their results, and whose earlier state was lost."""
-        job, origin, received = _receive(joined.job, ask, words)
+        job, origin, received = receive_model(joined.job, ask, words)
         lost, memories = self._recall(joined, words.cohort, words.memory)
         results = self._run(
             job, words.round, origin, received, words.cohort, lambda c: job.client_state(c, origin, memories[c])
@@ -379,8 +372,8 @@ class SiteNode:
     def _evaluate(self, ask: Packet) -> Packet:
         words = ask.read(wire.EvaluateAsk)
         joined = self._open(self._plan(words.plan))
-        _check_cohort(words.cohort, joined.job)
-        job, origin, received = _receive(joined.job, ask, words)
+        check_cohort(words.cohort, joined.job)
+        job, origin, received = receive_model(joined.job, ask, words)
         _, memories = self._recall(joined, words.cohort, words.memory)
         states = {client: job.client_state(client, origin, memories[client]) for client in words.cohort}
         with torch.no_grad():
@@ -403,42 +396,3 @@ def _accuracy_line(words: wire.EvaluateAsk, plan: FederationPlan, tested: Sequen
     mine = f", your own model {sum(own) / max(count, 1):.1%}" if own else ""
     when = f"the federation is over after {words.round} rounds" if words.final else f"after round {words.round}"
     return f"{when}: on your {count:,} held-out examples, global model {share:.1%}{mine}"
-
-
-def _check_cohort(cohort: Sequence[int], job: SiteJob) -> None:
-    known = job.clients.examples if hasattr(job.clients, "examples") else range(len(job.clients))
-    if foreign := [client for client in cohort if client not in known]:
-        raise Refused(f"client {foreign[0]} is not at this site")
-
-
-def _receive(job: SiteJob, ask: Packet, words: wire.TrainAsk | wire.EvaluateAsk) -> tuple[SiteJob, Weights, Tree]:
-    """Return the job with the rows of its clients, the received model on top of the start, and the broadcast."""
-    shared, own = ask.tree("shared"), ask.tree("own")
-    start = job.kept
-    assert start is not None
-    params, buffers = (
-        _on_top(kept, shared.get(kind, {})) for kept, kind in zip(start, ("params", "buffers"), strict=True)
-    )
-    rows: dict[int, Params] = {int(client): values for client, values in own.items()}
-    _check_cohort(list(rows), job)
-    everyone = job.everyone
-    if isinstance(words, wire.TrainAsk):
-        everyone = Population(clients=words.clients, examples=words.examples, seed=job.seed)
-    return replace(job, rows=rows, everyone=everyone), Weights(params, buffers), shared.get("received", {})
-
-
-def _on_top(kept: Params, received: Params) -> Params:
-    """Return the kept start with what was received in its place; the order is that of the start."""
-    for name, value in received.items():
-        if name not in kept or kept[name].shape != value.shape or kept[name].dtype != value.dtype:
-            raise Refused(f"the received parameter '{name[:80]}' does not fit the start model")
-    return {name: received.get(name, value) for name, value in kept.items()}
-
-
-def _upload_tree(job: SiteJob, upload: Upload) -> Tree:
-    """Return an upload as it travels: its change plain, or packed by the algorithm's upload rule."""
-    rest = {"buffers": upload.buffers, "extras": upload.extras}
-    rule = job.algorithm.upload
-    if rule is None:
-        return {"delta": upload.delta, **rest}
-    return {"packed": {name: rule.pack(value) for name, value in upload.delta.items()}, **rest}

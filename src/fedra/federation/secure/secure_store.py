@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from fedra.config.schema import SecureSection
 from fedra.federation import keys
-from fedra.federation.secure_wire import Hex, KeysAnswer, KeysAsk, MemberWords, RoundName
+from fedra.federation.secure.secure_wire import Hex, KeysAnswer, KeysAsk, MemberWords, RoundName
 from fedra.privacy.secure.secure_client import ClientRound
 from fedra.privacy.secure.secure_messages import Roll, SecureRoundError
 from fedra.writing import write_atomically

@@ -30,7 +30,7 @@ from fedra.federation import keys
 from fedra.federation.exchange import Asked, Exchange, Watch
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.inbox import Inbox
-from fedra.federation.secure_wire import (
+from fedra.federation.secure.secure_wire import (
     KeysAnswer,
     KeysAsk,
     MaskedAnswer,
@@ -78,7 +78,7 @@ class SecureRounds:
         plan: The plan.
         exchange: Sends questions and takes answers.
         inbox: Where answers are.
-        watch: What is told about the sites.
+        watch: The state of the sites.
         folder: The coordinator's folder, for the record of the running round.
         certificates: The certificate of each admitted site.
     """
@@ -321,7 +321,7 @@ class _Round:
     def _check_shares(self, site: str, words: Any, answer: Packet) -> None:
         there = {self.numbers[other] for other in self.record.passed["keys"]}
         if set(words.boxes) != there & set(self.server.neighbors(self.numbers[site])):
-            raise WireError("it must send shares to each of its neighbors, and to nobody else")
+            raise WireError("it must send shares to each of its neighbors, and to no other site")
 
     def _check_masked(self, site: str, words: Any, answer: Packet) -> None:
         ask = self.record.asks[site]

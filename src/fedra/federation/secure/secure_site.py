@@ -25,8 +25,8 @@ from fedra.experiment.secure_run import ring_vectors
 from fedra.federation import keys, wire
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.policy import Policy
-from fedra.federation.secure_store import SecureStore
-from fedra.federation.secure_wire import (
+from fedra.federation.secure.secure_store import SecureStore
+from fedra.federation.secure.secure_wire import (
     KeysAnswer,
     KeysAsk,
     MaskedAnswer,

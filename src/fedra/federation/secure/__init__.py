@@ -1,0 +1,1 @@
+"""Secure rounds of a federation: the messages, and both sides of them."""
