@@ -239,8 +239,8 @@ class CountingFold:
     def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
         self._inner.add_stack(uploads, clients)
 
-    def add_sum(self, total: np.ndarray, clients: int) -> None:
-        self._inner.add_sum(total, clients)
+    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
+        self._inner.add_sum(total, clients, asked)
 
     def finish(
         self, server: Server, population: Population, observe: Callable[[Server, Server], None] | None = None

@@ -165,7 +165,7 @@ def mechanism_of(config: Config, noise: float) -> Mechanism:
 
 def secure_weight(config: Config, job: ServerJob) -> Callable[[int], float]:
     """Return a client's weight in a secure sum: its share of the largest client, or what privacy says."""
-    if config.privacy.level != "none":
+    if config.privacy.level == "client":
         return weight_by(config.privacy)
     largest = largest_size(job)
     return lambda examples: examples / largest

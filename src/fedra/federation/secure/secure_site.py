@@ -180,7 +180,7 @@ class SecureSite:
     ) -> np.ndarray:
         """Return a client's integers, with its share of the noise if clients add any."""
         privacy = self.plan.config.privacy
-        weight = examples / opened.largest if privacy.level == "none" else weight_by(privacy)(examples)
+        weight = examples / opened.largest if privacy.level != "client" else weight_by(privacy)(examples)
         blocks = upload_blocks(self.job.algorithm, Uploads.of(result.upload), self._terms(opened))
         secret = None
         if vectors.noise:
@@ -215,7 +215,8 @@ class SecureSite:
     def _vectors(self, words: KeysAsk, layout: Layout) -> RingVectors:
         config = self.plan.config
         private, clip = config.privacy.level == "client", config.privacy.clip
-        if private != (words.clip is not None) or (private and clip != "adaptive" and clip != words.clip):
+        fixed = private and not config.privacy.adapts_clip
+        if private != (words.clip is not None) or (fixed and clip != words.clip):
             raise SecureRoundError(
                 f"the clip norm must be the plan's ({clip if private else 'none'}), got {words.clip}"
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-from fedra.config.schema import SecureSection
+from fedra.config.privacy_sections import SecureSection
 from fedra.federation import keys
 from fedra.federation.secure.secure_wire import Hex, KeysAnswer, KeysAsk, MemberWords, RoundName
 from fedra.privacy.secure.secure_client import ClientRound

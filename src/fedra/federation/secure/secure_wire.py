@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints
 
-from fedra.config.schema import SecureSection
+from fedra.config.privacy_sections import SecureSection
 from fedra.federation.wire import REFUSED, Finite, Packet, Sentence, TrainAsk, WireError, Words
 from fedra.privacy.secure.secure_messages import Announcement, EncryptedShares, PublicKeys, RevealedShares, Roll
 
