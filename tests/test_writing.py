@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -130,3 +131,49 @@ def test_the_cache_is_private_and_written_through_no_link(tmp_path: Path, monkey
 def test_embeddings_are_private(tmp_path: Path, name: str) -> None:
     save_embeddings(Embeddings(torch.ones(2, 3), torch.arange(2)), tmp_path / name)
     assert mode(tmp_path / name) == 0o600
+
+
+fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+
+
+def killed_while_writing(path: Path) -> list[Path]:
+    """The temporary files of `path` after a process was killed that had written half of it."""
+    child = os.fork()
+    if child == 0:
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    return list(path.parent.glob(f"{path.name}.*.tmp"))
+
+
+@fork
+def test_the_next_write_removes_what_a_killed_writer_left(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.json", tmp_path / "a.json.0123456789abcdef.tmp.txt"
+    other.write_text("the user's own")
+    assert len(killed_while_writing(path)) == 1
+    write_atomically(path, b"whole")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.json", other.name]
+
+
+@fork
+def test_a_file_that_another_process_is_writing_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with replacing(path) as temporary:
+                os.write(ready[1], b".")
+                os.read(go[0], 1)
+                temporary.write_bytes(b"theirs")
+            code = 0
+        finally:
+            os._exit(code)
+    os.read(ready[0], 1)
+    write_atomically(path, b"ours")
+    assert len(list(tmp_path.glob("a.json.*.tmp"))) == 1
+    os.write(go[1], b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert path.read_bytes() == b"theirs"

@@ -9,8 +9,9 @@ import os
 import re
 import secrets
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -26,6 +27,9 @@ LONGEST = 128
 RANDOM_BYTES = 8
 NEW = os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 """Flags of a temporary file: never open an existing file, never follow a link."""
+TEMPORARY = re.compile(rf"(?P<stem>.+)\.[0-9a-f]{{{2 * RANDOM_BYTES}}}\.tmp", re.DOTALL)
+_ORPHANS: dict[Path, dict[str, list[Path]]] = {}
+"""Temporary files that were there when this process first wrote into a folder, by the file they belong to."""
 
 
 def write_atomically(path: Path, data: bytes, durable: bool = True, private: bool = False) -> None:
@@ -54,8 +58,9 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _replacing(path: Path, private: bool) -> Iterator[tuple[Path, BinaryIO]]:
-    temporary = path.with_name(f"{_temporary_stem(path)}.{secrets.token_hex(RANDOM_BYTES)}.tmp")
-    created = os.open(temporary, os.O_WRONLY | NEW, 0o600 if private else 0o666)
+    _remove_orphans(path)
+    temporary, created = _create(path, private)
+    held = _keep_lock(created)
     try:
         with open(created, "wb") as new:
             _copy_access(path, new.fileno())
@@ -64,6 +69,70 @@ def _replacing(path: Path, private: bool) -> Iterator[tuple[Path, BinaryIO]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _create(path: Path, private: bool) -> tuple[Path, int]:
+    """Create and lock a temporary file; another process may take it for an orphan in between, so look again."""
+    while True:
+        temporary = path.with_name(f"{_temporary_stem(path)}.{secrets.token_hex(RANDOM_BYTES)}.tmp")
+        created = os.open(temporary, os.O_WRONLY | NEW, 0o600 if private else 0o666)
+        if _lock(created) is not False and os.fstat(created).st_nlink:
+            return temporary, created
+        os.close(created)
+
+
+def _remove_orphans(path: Path) -> None:
+    """Remove temporary files of `path` whose writers were killed before this process first wrote into the folder.
+
+    A folder is listed once, because it may have many files. The system unlocks the file of a process that ends.
+    """
+    folder = path.parent.absolute()
+    if folder not in _ORPHANS:
+        found: dict[str, list[Path]] = {}
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if name := TEMPORARY.fullmatch(entry.name):
+                found.setdefault(name["stem"], []).append(entry)
+        _ORPHANS[folder] = found
+    for orphan in _ORPHANS[folder].pop(_temporary_stem(path), ()):
+        with suppress(OSError):
+            opened = os.open(orphan, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if _lock(opened):
+                    orphan.unlink()
+            finally:
+                os.close(opened)
+
+
+if sys.platform == "win32":
+
+    def _lock(file: int) -> bool | None:
+        """Windows removes no file that is open, so there is nothing to lock."""
+        return None
+
+    def _keep_lock(file: int) -> int | None:
+        return None
+
+else:
+    import fcntl
+
+    os.register_at_fork(after_in_child=_ORPHANS.clear)
+
+    def _lock(file: int) -> bool | None:
+        """Lock an open file; returns False if another process has it, and None if the file system has no locks."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return None
+        return True
+
+    def _keep_lock(file: int) -> int | None:
+        """Keep the lock until the file has its name, although its content is closed before."""
+        return os.dup(file)
 
 
 def find_leftovers(folder: Path, names: Iterable[str]) -> list[Path]:
@@ -72,9 +141,8 @@ def find_leftovers(folder: Path, names: Iterable[str]) -> list[Path]:
     Who holds the lock of the files may remove them.
     """
     stems = {_temporary_stem(Path(name)) for name in names}
-    pattern = re.compile(rf"(.+)\.[0-9a-f]{{{2 * RANDOM_BYTES}}}\.tmp", re.DOTALL)
-    found = ((entry, pattern.fullmatch(entry.name)) for entry in folder.iterdir())
-    return [entry for entry, match in found if match is not None and match[1] in stems]
+    found = ((entry, TEMPORARY.fullmatch(entry.name)) for entry in folder.iterdir())
+    return [entry for entry, match in found if match is not None and match["stem"] in stems]
 
 
 def _copy_access(path: Path, new: int) -> None:

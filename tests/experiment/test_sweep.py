@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import re
@@ -148,6 +149,21 @@ def test_finished_runs_are_not_run_again_and_half_ones_go_on(monkeypatch: pytest
     again = sweep("c.toml", words, 1, Path("out"), silent())
     assert called == [("resume", "lr-0.2_seed-0"), ("run", "lr-0.3_seed-0")]
     assert [cell for _, cell in again] == [cell for _, cell in whole]
+
+
+def test_a_run_that_was_killed_after_its_end_is_tidied_unless_another_process_has_it() -> None:
+    """`.lock` goes after summary.json, so a kill between the two leaves it."""
+    (point,) = sweep("c.toml", out="out", console=silent())
+    (_, _, folder) = point[0].runs[0]
+    (folder / ".lock").touch()
+    (folder / "model.safetensors.0123456789abcdef.tmp").write_bytes(b"half")
+    with open(folder / ".lock") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        sweep("c.toml", out="out", console=silent())
+        assert (folder / ".lock").exists()
+    sweep("c.toml", out="out", console=silent())
+    assert not (folder / ".lock").exists()
+    assert not list(folder.glob("*.tmp"))
 
 
 def test_a_failed_run_counts_at_chance_and_the_sweep_goes_on() -> None:

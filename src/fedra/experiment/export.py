@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -185,21 +185,21 @@ def _trace(module: ExportModule, example: Tensor) -> bytes:
     smaller files and does not need onnxscript.
     """
     names = ["embedding"] if module.head is None else ["embedding", "logits"]
-    with TemporaryDirectory() as folder, warnings.catch_warnings():
-        file = Path(folder) / "model.onnx"
+    packed = io.BytesIO()  # not a temporary file, which a killed process would leave
+    with warnings.catch_warnings():
         # It warns about the newer exporter and about branches on shapes; the comparison below covers those.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
             (example,),
-            file,
+            packed,  # type: ignore[arg-type]  # the older exporter writes to any open file
             dynamo=False,
             opset_version=OPSET,
             input_names=["images" if module.image else "inputs"],
             output_names=names,
             dynamic_axes={name: {0: "batch"} for name in ("images" if module.image else "inputs", *names)},
         )
-        return file.read_bytes()
+    return packed.getvalue()
 
 
 @torch.no_grad()

@@ -197,6 +197,8 @@ def _comparable(config: Config) -> str:
 def _run_all(points: Sequence[Point], console: Console) -> None:
     runs = [run for point in points for run in point.runs]
     waiting = [run for run in runs if not RunFolder(run[2]).finished]
+    for _, _, folder in runs:
+        RunFolder(folder).tidy()
     console.print(f"{len(runs)} runs, {len(runs) - len(waiting)} already finished", highlight=False)
     started = time.monotonic()
     for number, (_, config, folder) in enumerate(waiting):

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -123,6 +123,12 @@ class RunFolder:
         with self._lock():
             remove_leftovers(self.path)
             yield self.config()
+
+    def tidy(self) -> None:
+        """Remove what a process left that was killed after the end of the run: its lock, and what it was writing."""
+        if (self.path / LOCK).exists():
+            with suppress(RunError), self.open_to_change():  # another process may have it
+                pass
 
     def reopen(self, config: Config) -> None:
         """Give the run another configuration, and take back that it is finished."""
