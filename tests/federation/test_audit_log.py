@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,3 +81,15 @@ def test_the_readable_form_lists_the_numbers_that_left(tmp_path: Path) -> None:
     log.record_tensors("sent", {}, words={"trained": [{"client": 0, "examples": 480}], "fedra": "0.2.0"})
     lines = list(format_log(read_log(log.path), tensors=True))
     assert lines[1:] == ["    trained  client 0, examples 480", "    fedra  0.2.0"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"bytes": "many"}, {"bytes": 10**400}, {"tensors": [["w", [2]]]}, {"words": "text"}, {"event": None}, {"time": 3}],
+    ids=str,
+)
+def test_a_line_of_another_form_is_a_sentence(change: dict[str, Any], tmp_path: Path) -> None:
+    line = {"before": "0" * 64, "time": "2026-01-01", "event": "sent", "tensors": [], "bytes": 0, **change}
+    (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(DataError, match=r"line 1 of .* must be a line of the log"):
+        list(format_log(read_log(tmp_path / "log.jsonl"), tensors=True))

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from fedra.errors import DataError
@@ -24,6 +25,18 @@ START = "0" * 64
 CHAIN = "before"
 HIDDEN = (CHAIN, "time", "event", "tensors", "bytes", "words")
 """Keys that the readable form shows otherwise."""
+
+
+class LogLine(BaseModel):
+    """A line of the log as it is shown; other keys are the event's own."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    before: str
+    time: str
+    event: str
+    tensors: list[tuple[str, list[int], str, int]] = []
+    bytes: Annotated[int, Field(ge=0, le=10**18)] = 0
+    words: dict[str, Any] = {}
 
 
 class AuditLog:
@@ -109,7 +122,7 @@ def format_log(entries: Iterable[Mapping[str, Any]], *, tensors: bool = False) -
         shown = {key: value for key, value in entry.items() if key not in HIDDEN}
         text = "  ".join(f"{key} {_format_value(value)}" for key, value in shown.items())
         sent = entry.get("tensors", [])
-        size = f"{len(sent)} tensors, {entry['bytes'] / 1e6:,.3f} MB  " if "tensors" in entry else ""
+        size = f"{len(sent)} tensors, {entry.get('bytes', 0) / 1e6:,.3f} MB  " if "tensors" in entry else ""
         yield f"{entry['time'][:19].replace('T', ' ')}  {entry['event']:<10} {size}{text}".rstrip()
         for name, shape, kind, count in sent if tensors else ():
             yield f"    {name}  {' x '.join(map(str, shape)) or 'a number'}  {kind}  {count:,} bytes"
@@ -133,12 +146,14 @@ def _lines(path: Path) -> list[bytes]:
 
 def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
-    except ValueError:
-        entry = None
-    if not isinstance(entry, dict):
-        raise DataError(f"line {number} of '{path}' must be a line of the log, got something else: it was changed")
-    return entry
+        return LogLine.model_validate_json(line).model_dump(mode="json", exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))[:100]
+        raise DataError(
+            f"line {number} of '{path}' must be a line of the log, got something else"
+            f"{f' at {where!r}' if where else ''}: it was changed"
+        ) from None
 
 
 def _hash(line: bytes) -> str:

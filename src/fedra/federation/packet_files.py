@@ -6,12 +6,23 @@ Large tensors are written and read piece by piece, without another copy in memor
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
+
 from fedra.federation.wire import Packet
 from fedra.writing import replacing
+
+
+class PacketHeader(BaseModel):
+    """The first line of a message's file: its kind, the sizes of what follows, and the digest of all that."""
+
+    model_config = ConfigDict(strict=True)
+    kind: str
+    words: NonNegativeInt
+    blobs: dict[str, NonNegativeInt]
+    sha256: str
 
 
 def write_packet(path: Path, packet: Packet) -> None:
@@ -22,9 +33,9 @@ def write_packet(path: Path, packet: Packet) -> None:
     for piece in pieces:
         found.update(piece)
     sizes = {name: len(blob) for name, blob in packet.blobs.items()}
-    header = {"kind": packet.kind, "words": len(words), "blobs": sizes, "sha256": found.hexdigest()}
+    header = PacketHeader(kind=packet.kind, words=len(words), blobs=sizes, sha256=found.hexdigest())
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(json.dumps(header).encode() + b"\n")
+        file.write(header.model_dump_json().encode() + b"\n")
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
@@ -34,15 +45,18 @@ def read_packet(path: Path) -> Packet | None:
     """Read a message; None if the file is damaged, so that the question is asked again."""
     try:
         with open(path, "rb") as file:
-            about = json.loads(file.readline())
-            words = file.read(about["words"])
-            blobs = {name: file.read(size) for name, size in about["blobs"].items()}
+            about = PacketHeader.model_validate_json(file.readline())
+            # A damaged size must not ask for more memory than there is file.
+            if max(about.words, *about.blobs.values(), 0) > os.fstat(file.fileno()).st_size:
+                return None
+            words = file.read(about.words)
+            blobs = {name: file.read(size) for name, size in about.blobs.items()}
             rest = file.read(1)
         found = hashlib.sha256(words)
         for blob in blobs.values():
             found.update(blob)
-        if rest or found.hexdigest() != about["sha256"]:
+        if rest or found.hexdigest() != about.sha256:
             return None
-        return Packet(about["kind"], words.decode(), blobs)
-    except (OSError, ValueError, KeyError, TypeError):
+        return Packet(about.kind, words.decode(), blobs)
+    except (OSError, ValueError):
         return None

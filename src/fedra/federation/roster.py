@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedra.core.ownership import Owners
 from fedra.errors import RunError
@@ -97,7 +97,17 @@ class FederationRoster(BaseModel):
 
 def read_roster(path: Path) -> FederationRoster:
     """Read the roster of a federation; an empty one if there is none."""
-    return FederationRoster.model_validate_json(path.read_bytes()) if path.exists() else FederationRoster()
+    if not path.exists():
+        return FederationRoster()
+    try:
+        return FederationRoster.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        reason = ": ".join(filter(None, (".".join(map(str, first["loc"]))[:100], first["msg"])))
+        raise RunError(
+            f"the roster '{path}' is damaged ({reason}): restore it from a backup, because with other numbers clients "
+            "would get other clients' state"
+        ) from None
 
 
 def write_roster(path: Path, roster: FederationRoster) -> None:

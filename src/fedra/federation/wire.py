@@ -194,12 +194,19 @@ class Packet:
     @property
     def digest(self) -> str:
         """The message's identity: 32 hexadecimal digits."""
-        words = {key: value for key, value in json.loads(self.words).items() if key != TRANSIENT}
-        found = hashlib.sha256(json.dumps([self.kind, words], sort_keys=True).encode())
+        found = hashlib.sha256(json.dumps([self.kind, self._lasting_words()], sort_keys=True).encode())
         for name in sorted(self.blobs):
-            found.update(f"|{name}|{len(self.blobs[name])}|".encode())
+            found.update(f"|{name}|{len(self.blobs[name])}|".encode(errors="surrogatepass"))
             found.update(hashlib.sha256(self.blobs[name]).digest())
         return found.hexdigest()[:32]
+
+    def _lasting_words(self) -> Any:
+        """Return the words without the transient one; anything but a table is returned as it is."""
+        try:
+            words = json.loads(self.words)
+        except (ValueError, RecursionError):
+            return self.words
+        return {key: value for key, value in words.items() if key != TRANSIENT} if isinstance(words, dict) else words
 
     @property
     def nbytes(self) -> int:

@@ -6,9 +6,9 @@ A folder may come from someone else and may be damaged, so a file that cannot be
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -149,7 +149,7 @@ def number(value: object) -> float | None:
     """Return a finite number as it is, and None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= sys.float_info.max else None  # an integer may be larger, and NaN is not smaller
 
 
 def table_of(value: object) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -198,6 +199,8 @@ def names_in(path: Path) -> tuple[str, ...]:
             if METADATA not in header["__metadata__"]:
                 return ()
             begin, end = header["names"]["data_offsets"]
+            if not 0 <= begin <= end <= os.fstat(file.fileno()).st_size:
+                return ()
             file.seek(8 + length + begin)
             return _names(file.read(end - begin))
     except (OSError, KeyError, TypeError, ValueError, RecursionError):

@@ -234,7 +234,8 @@ def reveal_shares(state: ClientRound, message: SignedRoll, verify: Verify) -> tu
     roll = message.roll
     _require(roll == state.roll, "the roll must be the one that this client signed")
     words = roll.signed_part(state.announcement)
-    signers = {one for one, signature in message.signatures.items() if verify(one, words, signature)}
+    members = set(state.announcement.members)
+    signers = {one for one, its in message.signatures.items() if one in members and verify(one, words, its)}
     _require(signers == set(message.signatures), "every signature of a roll must be its member's")
     _require_enough(state, len(signers & {*state.shares}))
     seeds = {one: state.shares[one][1] for one in roll.answered if one in state.shares}
