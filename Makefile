@@ -21,7 +21,7 @@ WORKERS ?= auto
 PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-portable check docs bench peers format clean
+.PHONY: help demo test test-slow test-portable fuzz chaos check docs bench peers format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -47,14 +47,27 @@ demo: $(DEMO)  ## Compare methods on digits, then faces from photographs to name
 test: $(DEV)  ## Run the tests but for the slow ones, on all cores
 	@$(PARALLEL) -m "not slow"
 
-test-slow: $(DEV)  ## Run the slow tests, one after the other
-	@$(BIN)/python -m pytest -m slow
+# Slow tests start processes of their own and share little, so each goes to the next free core; Ray's stay together.
+test-slow: $(DEV)  ## Run the slow tests, on all cores
+	@$(PARALLEL) --dist loadgroup -m slow
 
 # A processor's own instruction set decides the last bits of every product. AVX2 is tried where more is there.
 test-portable: $(DEV)  ## Run the tests that train as processors with fewer instructions do
 	@ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PARALLEL) -m "trains and not slow"
 	@if $(BIN)/python -c 'import sys, torch; sys.exit("AVX512" not in torch.backends.cpu.get_cpu_capability())'; then \
 		ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PARALLEL) -m "trains and not slow"; fi
+
+# FUZZ_SECONDS for all targets; FUZZ="gallery model" chooses some, FUZZ="--repeat FILE" reads a saved input again.
+FUZZ_SECONDS ?= 300
+FUZZ ?=
+fuzz: $(DEV)  ## Mutate every file and message that comes from outside, for FUZZ_SECONDS
+	@$(BIN)/python tests/fuzz/fuzz_campaign.py --seconds $(FUZZ_SECONDS) $(FUZZ)
+
+# CHAOS="run sweep" chooses scenarios, CHAOS="--only run:17" repeats a trial that failed.
+CHAOS_KILLS ?= 200
+CHAOS ?=
+chaos: $(DEV)  ## Kill commands at random moments CHAOS_KILLS times, and compare with undisturbed ones
+	@$(BIN)/python tests/chaos/chaos_campaign.py --kills $(CHAOS_KILLS) $(CHAOS)
 
 check: $(DEV)  ## Lint, types and import directions
 	@$(BIN)/ruff check .

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shlex
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rehearsing import Rehearsed
+from federation_processes import LIMIT, Processes
 
 import fedra
 import tiny
 from fedra.federation.audit_log import verify_log
-from fedra.federation.rehearsal import find_free_port, rehearse, start_site
+from fedra.federation.rehearsal import rehearse
 from fedra.federation.site_memory import SiteMemory
 from fedra.storage.checkpoint import load_model
 
@@ -30,62 +26,12 @@ FACES: dict[str, Any] = {
     "model": {"name": "mlp", "hidden": [8]},
 }
 PUBLIC = {**FACES["data"], "identities": 4, "seed": 9}
-LIMIT = 240.0
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def same_model(one: Path, other: Path) -> bool:
     left, right = (load_model(path / "model.safetensors")[0] for path in (one, other))
     return left.keys() == right.keys() and all(torch.equal(value, right[name]) for name, value in left.items())
-
-
-class Processes:
-    """A coordinator's and its sites' processes, which can be killed and started again."""
-
-    def __init__(self, folder: Path, table: dict[str, Any], sites: int = 2, **rules: Any) -> None:
-        port = find_free_port()
-        self.folder = folder
-        settings = {"address": f"127.0.0.1:{port}", "evaluation": "none", "patience": 30, **rules}
-        self.federation = Rehearsed(folder, table, sites, settings)
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str) -> None:
-        if name != "coordinator":
-            self.running[name] = start_site(self.folder / name)
-            return
-        words = [sys.executable, "-m", "fedra.cli", "federate", "serve", str(self.folder / "coordinator")]
-        with open(self.folder / "coordinator.txt", "ab") as output:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            self.running[name] = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, env=environment)
-
-    def kill(self, name: str) -> None:
-        self.running[name].send_signal(signal.SIGKILL)
-        self.running[name].wait()
-        self.start(name)
-
-    def run(self, meanwhile: Callable[[Processes, float], None] = lambda processes, since: None) -> None:
-        """Run to the end; `meanwhile` is called again and again."""
-        for name in ("coordinator", *self.federation.places):
-            self.start(name)
-        started = time.monotonic()
-        try:
-            while self.running["coordinator"].poll() is None:
-                assert time.monotonic() - started < LIMIT, self.output()
-                meanwhile(self, time.monotonic() - started)
-                time.sleep(0.02)
-            assert self.running["coordinator"].returncode == 0, self.output()
-        finally:
-            for process in self.running.values():
-                process.kill()
-                process.wait()
-
-    def output(self) -> str:
-        names = [self.folder / "coordinator.txt", *self.folder.glob("site-*/output.txt")]
-        return "\n".join(f"--- {path}\n{path.read_text()[-2000:]}" for path in names if path.exists())
-
-    @property
-    def record(self) -> Path:
-        return self.folder / "coordinator" / "run"
 
 
 def test_a_rehearsal_has_the_simulators_bits(tmp_path: Path, without_curves: None) -> None:

@@ -32,6 +32,7 @@ from fedra.runners.ray import RayRunner, _connect, _import, _workers, on_ray
 
 pytestmark = [
     pytest.mark.slow,  # starting Ray takes longer than what it is tested with
+    pytest.mark.xdist_group("ray"),  # two Rays on one machine would count its cores twice
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # what an earlier Ray left to the garbage collector
 ]
 
