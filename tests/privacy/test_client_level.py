@@ -244,7 +244,6 @@ REFUSED = {
     "diagnostics": ({"diagnostics": {"divergence": True}}, "diagnostics look at clients' models"),
     "personal models": ({"algorithm": {"name": "fedavg", "plus": ["fine-tune"]}}, "not covered by the guarantee"),
     "centralized": ({"mode": "centralized", "cohort": {"fraction": 1.0}}, "needs clients"),
-    "control variates of FedNova": ({"algorithm": {"name": "fednova", "control": "correct"}}, "every upload by itself"),
 }
 
 

@@ -39,6 +39,10 @@ class BlendedMargin(Term, ServerState, CollectsUploads):
     fits_labels: ClassVar[bool] = True
     formula: ClassVar[str] = "a CE + (1 - a) L_margin,  a = 1 in the first round, then `share`"
 
+    @property
+    def collects(self) -> bool:
+        return False  # it counts rounds, and nothing of the uploads
+
     def init_server(self, weights: Weights) -> Tree:
         return {"rounds": torch.zeros(1)}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedra.algorithms.fedavg import fedavg
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
-from fedra.core.capabilities import CountsSteps, ReleaseTerms
+from fedra.core.capabilities import CountsSteps, ReleaseTerms, SumsUploads
 from fedra.core.model import Weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
@@ -61,7 +61,7 @@ class NormalizedMean(RunningMean, CountsSteps):
 
 
 @dataclass(frozen=True)
-class NovaDirection(ControlTerm):
+class NovaDirection(ControlTerm, SumsUploads):
     """The control variate D - d_i of the public code of FedNTD and FedSoL, as a linear term.
 
     d_i is the client's last mean direction.
@@ -85,11 +85,27 @@ class NovaDirection(ControlTerm):
         direction = tree.accumulate(total.get("direction", {}), self.divided_update(upload), weight)
         return {"direction": direction, "examples": total.get("examples", 0) + upload.examples}
 
+    def summands(self, uploads: Uploads, terms: ReleaseTerms) -> Tree:
+        if not self.refresh:
+            return {}
+        scales = uploads.extras[self.name]["scale"].flatten() * self._length(terms)
+        updates = terms.optimizer.apply_factors(uploads.delta, -1)
+        return {"direction": {n: value * scales.view(-1, *[1] * (value.dim() - 1)) for n, value in updates.items()}}
+
+    def released_total(self, update: Params, sums: Tree, clients: float, terms: ReleaseTerms) -> Tree:
+        return {"direction": tree.scale(sums.get("direction", {}), 1 / self._length(terms)), "clients": clients}
+
+    def _length(self, terms: ReleaseTerms) -> float:
+        """The length of the mean client's path: directions are multiplied by it, so they are as long as updates."""
+        return terms.optimizer.effective_steps(max(round(terms.steps), 1)) * terms.optimizer.lr
+
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
         if not self.refresh:
             return server
-        decayed = tree.scale(before.memory[self.name]["mean"], 1 - total["examples"] / population.examples)
-        return server.with_memory(self.name, {"mean": tree.add(decayed, total["direction"], 1 / population.examples)})
+        # Of sums over clients the server knows how many they are, and not how many examples they have.
+        count, everyone = ("clients", population.clients) if "clients" in total else ("examples", population.examples)
+        decayed = tree.scale(before.memory[self.name]["mean"], 1 - total[count] / everyone)
+        return server.with_memory(self.name, {"mean": tree.add(decayed, total["direction"], 1 / everyone)})
 
 
 def fednova(*, control: Literal["off", "official", "correct"] = "off") -> Algorithm:

@@ -22,6 +22,7 @@ from fedra.core.uploads import Uploads
 from fedra.core.view import Client, Local, Population, Server, Upload
 from fedra.parts.gradient import Clip
 from fedra.parts.objective import ControlTerm
+from fedra.parts.private import clip_as_released
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class ControlVariates(ControlTerm, SumsUploads):
         steps = local.client.optimizer.effective_steps(local.steps) if self.momentum_aware else local.steps
         scale = -1 / (steps * local.client.optimizer.lr)
         mean, own = local.client.received[self.name]["mean"], local.client.memory[self.name]["own"]
-        drift = local.client.optimizer.apply_factors(local.drift, -1)
+        shared = {name: value for name, value in local.drift.items() if name in mean}
+        drift = local.client.optimizer.apply_factors({**local.drift, **clip_as_released(shared, local.client)}, -1)
         own = tree.add(tree.add(own, mean, -1 / self.ratio(local.client)), drift, scale)
         rate = next(iter(own.values())).new_tensor([scale * self.ratio(local.client)])
         return {"own": own}, {"rate": rate, **self.upload_factors(local.client)}

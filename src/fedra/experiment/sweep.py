@@ -21,6 +21,7 @@ from fedra.config.schema import Config
 from fedra.console import choose_console, format_duration, tell
 from fedra.errors import ConfigError, RunFailed
 from fedra.experiment import run as experiment
+from fedra.experiment.privacy_total import add_up
 from fedra.reports.sweep_metric import SweepMetric
 from fedra.reports.sweep_table import Cell, Point, caption, cell_record, csv_text, markdown, short, table_rows
 from fedra.storage.run_folder import RunFolder
@@ -240,7 +241,12 @@ def _report(
     console.print(table)
     tell(console, caption(cells))
     tell(console, metric.best(cells))
-    write_atomically(out / "table.md", markdown(rows).encode())
+    total = add_up([RunFolder(folder).summary().get("privacy") or {} for p, _ in cells for _, _, folder in p.runs])
+    if total is not None:
+        tell(console, total.sentence())
+        write_atomically(out / "privacy.json", json.dumps(total.as_dict(), indent=1).encode())
+    below = "" if total is None else f"\n{total.sentence()}\n"
+    write_atomically(out / "table.md", (markdown(rows) + below).encode())
     write_atomically(out / "table.csv", csv_text(cells, grid).encode())
     write_atomically(out / "cells.json", json.dumps([cell_record(p, c) for p, c in cells], indent=1).encode())
     validated = [point.label for point, _ in cells if point.is_validated]

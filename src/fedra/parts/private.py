@@ -8,13 +8,14 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
+from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import ReleaseTerms, ServerState
 from fedra.core.model import Weights
 from fedra.core.part import Combine
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
-from fedra.core.view import Server
+from fedra.core.view import Client, Server
 from fedra.errors import ConfigError
 from fedra.parts.combine import WeightedMean
 from fedra.registry import Positive, Strength
@@ -92,7 +93,11 @@ class PrivateMean(Combine, ServerState):
         }
 
     def broadcast(self, memory: Tree) -> Tree:
+<<<<<<< HEAD
         return {"clip": memory["clip"]} if self.told else {}
+=======
+        return {"clip": memory["clip"]}  # public, so a client can compute what of its update the server adds up
+>>>>>>> 5cbbc3d (Private sweeps add up; control variates keep the clipped drift; every method is in the table of each level)
 
     def add(self, total: Tree, upload: object) -> Tree:
         raise ConfigError("private-mean must be run with [privacy] in the configuration, which provides its secret")
@@ -142,3 +147,26 @@ class PrivateMean(Combine, ServerState):
             "noise_share": torch.tensor([noise_share], dtype=torch.float64),
         }
         return server.with_memory(self.name, state)
+
+
+def clip_as_released(update: Params, client: Client) -> Params:
+    """Return an update as a private mean adds it up, so that a client keeps what the server learned.
+
+    Args:
+        update: The client's update.
+        client: The client, which received the clip norm if the mean is private.
+
+    Returns:
+        The update, clipped to the norm of the round; unchanged without privacy.
+
+    Example:
+        ```python
+        drift = clip_as_released(local.drift, local.client)
+        ```
+    """
+    received = client.received.get(PrivateMean.name)
+    if received is None:
+        return update
+    length = tree.norm(update)
+    factor = torch.where(length.isfinite(), (received["clip"].to(length) / length.clamp(min=1e-30)).clamp(max=1.0), 0.0)
+    return tree.scale(update, factor.squeeze())
