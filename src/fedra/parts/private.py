@@ -93,11 +93,7 @@ class PrivateMean(Combine, ServerState):
         }
 
     def broadcast(self, memory: Tree) -> Tree:
-<<<<<<< HEAD
-        return {"clip": memory["clip"]} if self.told else {}
-=======
         return {"clip": memory["clip"]}  # public, so a client can compute what of its update the server adds up
->>>>>>> 5cbbc3d (Private sweeps add up; control variates keep the clipped drift; every method is in the table of each level)
 
     def add(self, total: Tree, upload: object) -> Tree:
         raise ConfigError("private-mean must be run with [privacy] in the configuration, which provides its secret")
