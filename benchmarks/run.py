@@ -18,6 +18,7 @@ NAMES = (
     "engine",
     "stacked",
     "runners",
+    "cluster",
     "methods",
     "scale",
     "clients",

@@ -28,10 +28,11 @@ def measure(quick: bool) -> list[Row]:
     repeats = 2 if quick else 5
     # Pools are forked first, while this process has no threads of its own.
     rows = _rows("CNN", cnn_job(Work.sized(quick)), repeats)
-    return rows + _rows("MLP", _small_clients(30 if quick else CLIENTS), repeats)
+    return rows + _rows("MLP", small_clients(30 if quick else CLIENTS), repeats)
 
 
-def _small_clients(count: int) -> Job:
+def small_clients(count: int) -> Job:
+    """Clients with 20 examples each."""
     draw = torch.Generator().manual_seed(0)
     inputs = torch.randn(count, EXAMPLES, WIDTH, generator=draw)
     targets = torch.randint(CLASSES, (count, EXAMPLES), generator=draw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import signal
 import sys
 import time
@@ -13,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +30,10 @@ from fedra.errors import ConfigError, RunError
 from fedra.registry import Registry
 from fedra.runners import RUNNERS
 from fedra.runners.packing import pack, unpack
-from fedra.runners.ray import RayRunner, _connect, _import, _workers, on_ray
+from fedra.runners.ray import RayRunner, on_ray
+from fedra.runners.ray_cluster import check_reachable, connect, count_workers, import_ray
+from fedra.runners.ray_pool import Member, Piece, RayPool
+from fedra.runners.ray_worker import Place
 
 pytestmark = [
     pytest.mark.slow,  # starting Ray takes longer than what it is tested with
@@ -63,8 +68,8 @@ class Cursed(AsIs):
 def ray() -> Iterator[Any]:
     """A Ray of the user's own, with a small object store."""
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    module = _import()
-    small = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    module = import_ray()
+    small = {"num_cpus": 4, "include_dashboard": False, "object_store_memory": 80 * 2**20}
     before = signal.getsignal(signal.SIGTERM)
     with untidy():
         module.init("local", log_to_driver=False, configure_logging=False, logging_level="ERROR", **small)
@@ -115,6 +120,23 @@ def test_equals_sequential_to_the_bit(two: RayRunner) -> None:
     assert [upload.metrics for upload in found.uploads] == [upload.metrics for upload in wanted.uploads]
 
 
+def test_stacks_of_a_group_have_the_bits_of_the_stacked_runner(ray: Any) -> None:
+    job = toy.job(moon(), toy.mlp(torch.float32), toy.clients(sizes=(11, 6, 9, 12, 4)))
+    cohorts = ((0, 1, 2, 3, 4), (4, 2, 0))
+    wanted = toy.run(job, cohorts, "stacked", chunk=2, threads=1)
+    found = toy.run(job, cohorts, "ray", workers=2, stack=2)
+    assert toy.same_bits(found.params, wanted.params)
+    for client in range(5):
+        assert toy.same_bits(flatten(found.memory[client]), flatten(wanted.memory[client]))
+    assert [upload.metrics for upload in found.uploads] == [upload.metrics for upload in wanted.uploads]
+
+
+def test_groups_of_small_clients_have_the_bits_of_sequential(ray: Any) -> None:
+    job = toy.job(moon(), toy.mlp(torch.float32))
+    cohorts = ((0, 1, 2),) * 3
+    assert toy.same_bits(toy.run(job, cohorts, "ray", stack=1).params, toy.run(job, cohorts).params)
+
+
 def test_evaluates_as_sequential_does(two: RayRunner) -> None:
     job = work()
     found, wanted = (engine.evaluate(job.initial()) for engine in (two, RUNNERS["sequential"](job)))
@@ -125,12 +147,19 @@ def test_evaluates_as_sequential_does(two: RayRunner) -> None:
 
 def test_a_client_whose_worker_dies_is_trained_again(two: RayRunner, ray: Any, folder: Path) -> None:
     def pids() -> set[int]:
-        return set(ray.get([worker.__ray_call__.remote(lambda _: os.getpid()) for worker in two._workers]))
+        return set(ray.get([member.actor.__ray_call__.remote(lambda _: os.getpid()) for member in two._pool.members]))
 
-    job, before, found = work(), pids(), toy.start(work())
+    job, found, lines = work(), toy.start(work()), list[str]()
+    list(two.train(0, job.initial(), {}, (0, 1, 2), lambda client: {}))
+    before = pids()
+    two.report_to(lines.append, None)
     (folder / "die").touch()
     found.round(two, job, 0, (0, 1, 2))
+    assert re.fullmatch(r"ray: lost a worker on node .* \(\w{8}\): (1|0|none) .*", lines[0])
+    while len(pids()) < 2:  # another one joins
+        list(two.train(0, job.initial(), {}, (0, 1, 2), lambda client: {}))
     assert len(pids() - before) == 1
+    assert lines[-1].endswith("joined, 2 of 2 work")
     assert toy.same_bits(found.params, toy.run(job, ((0, 1, 2),)).params)
 
 
@@ -172,13 +201,13 @@ def test_few_results_wait_their_turn(two: RayRunner) -> None:
     results = two.train(0, job.initial(), {}, (0, 1, 2) * 4, memory)
     next(results)
     time.sleep(0.3)
-    assert len(asked) <= 4
+    assert len(asked) <= 8  # groups of at most three, the rest of a worker's share
     assert len(list(results)) == 11
 
 
 def test_more_than_the_cluster_has_is_refused(ray: Any) -> None:
-    with pytest.raises(ConfigError, match=r"for each of 3 workers, got 2 CPUs and 0 GPUs: lower workers"):
-        on_ray(work(), workers=3)
+    with pytest.raises(ConfigError, match=r"for each of 5 workers, got 4 CPUs and 0 GPUs on 1 nodes: lower workers"):
+        on_ray(work(), workers=5)
     assert ray.is_initialized()
 
 
@@ -186,7 +215,13 @@ def test_more_than_the_cluster_has_is_refused(ray: Any) -> None:
     ("asked", "threads", "gpus", "count"), [(None, 1, 0.0, 8), (None, 3, 0.0, 2), (3, 2, 0.0, 3), (None, 1, 0.5, 4)]
 )
 def test_the_number_of_workers(asked: int | None, threads: int, gpus: float, count: int) -> None:
-    assert _workers({"CPU": 8.0, "GPU": 2.0}, asked, threads, gpus) == count
+    assert count_workers([{"CPU": 8.0, "GPU": 2.0}], asked, threads, gpus) == count
+
+
+def test_a_worker_does_not_span_two_nodes() -> None:
+    assert count_workers([{"CPU": 3.0}, {"CPU": 1.0}, {}], None, threads=2, gpus=0.0) == 1
+    with pytest.raises(ConfigError, match=r"must have 4 CPUs .* got 4 CPUs and 0 GPUs on 2 nodes"):
+        count_workers([{"CPU": 3.0}, {"CPU": 1.0}], None, threads=4, gpus=0.0)
 
 
 def test_without_ray_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,44 +230,72 @@ def test_without_ray_the_sentence_says_what_to_install(monkeypatch: pytest.Monke
         on_ray(work())
 
 
+class Stub:
+    """Takes over SIGTERM as Ray does, then answers from an address, or does not."""
+
+    exceptions: Any = type("Exceptions", (), {"RayError": LookupError, "RayTaskError": ArithmeticError})
+
+    def __init__(self, listens: str = "127.0.0.1") -> None:
+        self.listens = listens
+        self.asked: list[tuple[Any, dict[str, Any]]] = []
+        self.stopped = False
+        self._private = SimpleNamespace(ray_constants=SimpleNamespace(ENABLE_RAY_CLUSTER=True))
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, address: str, **settings: Any) -> None:
+        loopback = not self._private.ray_constants.ENABLE_RAY_CLUSTER
+        self.asked.append((address, {**settings, "loopback": loopback}))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if address != "local":
+            raise ConnectionError("nobody answers\nand more")
+
+    def nodes(self) -> list[dict[str, str]]:
+        return [{"NodeManagerAddress": self.listens}]
+
+    def shutdown(self) -> None:
+        self.stopped = True
+
+    def kill(self, actor: object) -> None:
+        pass
+
+
 def test_what_ray_changes_is_put_back_and_its_complaints_are_a_sentence() -> None:
-    class Stub:
-        """Takes over SIGTERM as Ray does, then finds nobody at the address."""
-
-        asked: ClassVar[list[tuple[Any, dict[str, Any]]]] = []
-
-        def is_initialized(self) -> bool:
-            return False
-
-        def init(self, address: str, **settings: Any) -> None:
-            self.asked.append((address, settings))
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if address != "local":
-                raise ConnectionError("nobody answers\nand more")
-
-    before = signal.getsignal(signal.SIGTERM)
+    before, environment, stub = signal.getsignal(signal.SIGTERM), dict(os.environ), Stub()
     with pytest.raises(
         ConfigError, match=r"cannot connect to Ray at runner.address = 'auto' \(nobody answers\): check the"
     ):
-        _connect(Stub(), "auto", cpus=1)
+        connect(stub, "auto", cpus=1)
     assert signal.getsignal(signal.SIGTERM) == before
-    assert _connect(Stub(), None, cpus=7)
+    assert connect(stub, None, cpus=7)
     assert signal.getsignal(signal.SIGTERM) == before
-    (_, far), (_, near) = Stub.asked
+    assert dict(os.environ) == environment
+    assert stub._private.ray_constants.ENABLE_RAY_CLUSTER
+    (_, far), (_, near) = stub.asked
     assert "num_cpus" not in far
+    assert not far["loopback"]
+    assert near["loopback"]
     assert near["num_cpus"] >= 7
     assert not near["include_dashboard"]
     assert not near["log_to_driver"]
 
 
+def test_a_ray_that_others_could_reach_is_stopped() -> None:
+    stub = Stub(listens="192.0.2.7")
+    with pytest.raises(ConfigError, match=r"must listen on the loopback address alone, .* listens on 192.0.2.7"):
+        connect(stub, None, cpus=1)
+    assert stub.stopped
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://localhost:1", "[::1]:1", "127.0.0.1:port"])
 def test_an_address_where_nobody_listens_is_refused_at_once(address: str) -> None:
-    class Stub:
-        def is_initialized(self) -> bool:
-            return False
-
     with pytest.raises(ConfigError, match=r"cannot connect to Ray at runner.address = .*: check the address"):
-        _connect(Stub(), address, cpus=1)
+        connect(Stub(), address, cpus=1)
+
+
+def test_a_name_without_a_port_is_left_to_ray() -> None:
+    check_reachable("auto")
 
 
 def test_wrong_settings_are_refused() -> None:
@@ -263,17 +326,21 @@ def test_packing_keeps_every_bit_and_each_tensor_once() -> None:
     assert len(packed.text) < 10_000
 
 
-def test_a_job_that_ray_cannot_finish_is_a_sentence() -> None:
-    class Error(Exception):
-        pass
+def pool_of(place: Place, lines: list[str]) -> tuple[RayPool, Member]:
+    """A pool with one worker and a Ray that is not there."""
+    pool, member = object.__new__(RayPool), Member(object(), place)
+    pool._ray, pool.members, pool.report = Stub(), [member], lines.append
+    pool._wanted, pool._starting, pool._cluster = 0, {}, SimpleNamespace(answers=lambda: True)  # type: ignore[assignment]
+    return pool, member
 
-    class Stub:
-        exceptions: Any = type("Exceptions", (), {"RayError": Error})
 
-        def get(self, answered: object) -> None:
-            raise Error("the node is gone\nand more")
-
-    runner = object.__new__(RayRunner)
-    runner._ray = Stub()
-    with pytest.raises(RunError, match=r"client or task 5 in 3 attempts \(the node is gone\), .*: use fewer workers"):
-        runner._answer(5, object())
+def test_a_task_that_kills_every_worker_is_a_sentence() -> None:
+    place, lines = Place("0123456789", "far", ""), list[str]()
+    piece = Piece(0, [5])
+    for _ in range(2):
+        pool, member = pool_of(place, lines)
+        pool._lose(member, piece, LookupError("the node is gone\nand more"))
+    assert lines == ["ray: lost a worker on node far (01234567): none is left"] * 2
+    pool, member = pool_of(place, lines)
+    with pytest.raises(RunError, match=r"task \[5\] in 3 attempts \(the node is gone\), .*: use fewer workers"):
+        pool._lose(member, piece, LookupError("the node is gone\nand more"))

@@ -47,7 +47,7 @@ from fedra.experiment.private_run import add_privacy, check_privacy
 from fedra.models import build as build_model
 from fedra.models import hash_weights, load_weights, with_projection
 from fedra.models.find_head import unwrap_model
-from fedra.runners import RUNNERS, Runner, choose
+from fedra.runners import RUNNERS, Runner, choose, choose_stack
 from fedra.runners.centralized import check_centralized
 from fedra.storage.trained_model import describe_input
 
@@ -384,12 +384,15 @@ def build_runner(config: Config, job: Job) -> Runner:
 
 
 def resolve_runner(config: Config, job: Job) -> Config:
-    """Replace the runner `auto` in the configuration by the one it chooses for the job."""
+    """Replace the runner `auto` in the configuration by the one it chooses for the job, and the stacks of `ray`."""
     personalizer = job.algorithm.personalize
     trains = personalizer is not None and personalizer.stages[-1] > 0
     also = () if personalizer is None or not trains else (personal_job(job, personalizer, config.rounds),)
-    cohort = CohortRule(config.cohort.fraction).size(len(job.clients))
-    choice = choose(job, cohort, **config.runner.settings, also=also)
+    cohort, given = CohortRule(config.cohort.fraction).size(len(job.clients)), config.runner.settings
+    if config.runner.name == "ray":
+        runner = sections.RunnerSection(name="ray", **{**given, "stack": choose_stack(job, cohort, also)})
+        return config.model_copy(update={"runner": runner})
+    choice = choose(job, cohort, **given, also=also)
     settings = with_defaults(RUNNERS[choice.runner], choice.settings)
     return config.model_copy(
         update={"runner": sections.RunnerSection(name=choice.runner, auto=str(choice), **settings)}

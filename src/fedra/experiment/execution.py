@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -35,10 +36,16 @@ from fedra.experiment.result import RunResult
 from fedra.experiment.rounds import rounds
 from fedra.experiment.summary import summarize
 from fedra.runners import Runner
+from fedra.runners.base import WorkersLost
+from fedra.runners.ray import RayRunner
 from fedra.storage.checkpoint import save_model
+from fedra.storage.claims import claim
 from fedra.storage.client_state import ClientStates
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.state import State
+
+RAY_LOG = "ray.log"
+"""What Ray says during a run, such as the last lines of a lost node's log."""
 
 
 class Interrupted(RunError):
@@ -188,8 +195,9 @@ def execute(
                 so_far = summarize(config, built, run.metrics, state.round, status="interrupted")
                 _save_interim(config, built, folder, state, so_far)
                 raise Interrupted(_save_progress(folder, state, "interrupted after")) from None
-            if isinstance(error, CallbackFailed):
-                raise CallbackFailed(f"{error}; {_save_progress(folder, state, 'the run is saved up to')}") from error
+            if isinstance(error, CallbackFailed | WorkersLost):
+                saved = _save_progress(folder, state, "the run is saved up to")
+                raise type(error)(f"{error}; {saved}") from error
             raise
         finally:
             if folder:
@@ -228,6 +236,7 @@ def _train(
         plan = private.change(plan)
         tell(run.console, private.announcement(plan.rounds))
     with engine.open_runner(run.console) as runner:
+        _report_losses(runner, run)
         run.ticks = ticks(runner, plan.cohort.size(len(job.clients)))
         tick = watch_steps(runner, lambda: notify.call("on_progress"))
 
@@ -248,6 +257,14 @@ def _train(
                     return
                 if engine.grow(run.state):
                     break  # the next rounds have another job
+
+
+def _report_losses(runner: Runner, run: RunContext) -> None:
+    """Print which workers of a cluster are lost; what Ray itself says about it goes into the run's folder."""
+    if isinstance(runner, RayRunner):
+        if run.folder is not None:
+            claim(run.folder, RAY_LOG)
+        runner.report_to(partial(tell, run.console), None if run.folder is None else run.folder / RAY_LOG)
 
 
 def _plan(config: Config, built: ServerBuilt, observers: tuple[Observer, ...]) -> Plan:

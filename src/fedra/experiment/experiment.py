@@ -293,11 +293,13 @@ def chosen_before(config: Config, recorded: Config) -> Config:
 
 
 def choose_runner(config: Config, built: Built, console: Console | None) -> Config:
-    """Replace the runner `auto` by the one it chooses, and print it."""
-    if config.runner.name != "auto":
+    """Replace the runner `auto` by the one it chooses, and print it; record the stacks that `ray` trains."""
+    name, settings = config.runner.name, config.runner.settings
+    if name != "auto" and (name != "ray" or settings.get("stack") is not None):
         return config
     chosen = resolve_runner(config, add_diagnostics(config, built.job))
-    tell(console, f"auto: {chosen.runner.auto}")
+    if name == "auto":
+        tell(console, f"auto: {chosen.runner.auto}")
     return chosen
 
 

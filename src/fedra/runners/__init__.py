@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedra.registry import Registry
-from fedra.runners.auto import Choice, automatic, choose
+from fedra.runners.auto import Choice, automatic, choose, choose_stack
 from fedra.runners.base import Result, Results, Runner, iterate_results
 from fedra.runners.centralized import centralized
 from fedra.runners.processes import processes
@@ -19,4 +19,4 @@ RUNNERS.add("stacked")(stacked)
 RUNNERS.add("ray")(on_ray)
 RUNNERS.add("centralized")(centralized)
 
-__all__ = ["RUNNERS", "Choice", "Result", "Results", "Runner", "choose", "iterate_results"]
+__all__ = ["RUNNERS", "Choice", "Result", "Results", "Runner", "choose", "choose_stack", "iterate_results"]

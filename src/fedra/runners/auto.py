@@ -17,7 +17,7 @@ from fedra.runners.base import MOST_WORKERS, Runner
 from fedra.runners.calibration import Trial
 from fedra.runners.processes import default_start_method, default_workers, processes
 from fedra.runners.sequential import sequential
-from fedra.runners.stacked import stacked
+from fedra.runners.stacked import MEMORY, clients_at_once, stacked
 
 SHORT = 3.0
 """Runs with less training than this, in seconds, are not worth any setup."""
@@ -39,6 +39,12 @@ START = {"fork": 0.5, "spawn": 5.0}
 
 MESSAGE, BYTES_PER_SECOND = 3e-4, 5e8
 """Overhead of a pool per client: seconds for a message and its reply, and the speed of packing tensors."""
+
+GROUP, LARGEST_GROUP = 2.5, 256
+"""Clients in a stack of a cluster's worker: `GROUP` times the square root of the cohort, at most `LARGEST_GROUP`.
+
+The number of workers does not count, because it may change on the way, and the results depend on the stacks.
+"""
 
 BUILDERS = {"sequential": sequential, "processes": processes, "stacked": stacked}
 
@@ -81,6 +87,21 @@ def choose(job: Job, cohort: int, cores: int | None = None, also: tuple[Job, ...
     if cohort == 1:
         return _choose_threads(trial, cores)
     return _choose_fastest(trial, cohort, cores, total, also)
+
+
+def choose_stack(job: Job, cohort: int, also: tuple[Job, ...] = ()) -> int:
+    """How many clients a worker of a cluster trains as one stack; 1 if stacks do not help or their results differ.
+
+    Unlike `choose`, it measures no times: on a cluster, two runs of one configuration have the same stacks.
+    """
+    size = min(LARGEST_GROUP, math.ceil(GROUP * math.sqrt(cohort)), cohort)
+    try:
+        trial = Trial(job, cohort)
+        if not _may_stack(trial) or not all(Trial(other, cohort).stackable() for other in (job, *also)):
+            return 1
+        return min(size, clients_at_once(job, job.common(job.initial()), range(len(job.clients)), MEMORY))
+    except Exception:  # the run itself will raise it with its location
+        return 1
 
 
 def _is_long(trial: Trial, cohort: int) -> bool:

@@ -15,9 +15,14 @@ from fedra.core.model import Weights
 from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
+from fedra.errors import RunError
 
 MOST_WORKERS = 4096
 """Largest number of workers, or of threads of one; torch and the system take no arbitrary numbers."""
+
+
+class WorkersLost(RunError):
+    """All workers are lost; the run can be resumed when there are others."""
 
 
 class Result(NamedTuple):

@@ -1,206 +1,110 @@
-"""Training clients on Ray workers, on this machine or a cluster: bit-identical to sequential with one thread.
+"""Training clients on Ray workers, on this machine or a cluster.
 
-The job is put into Ray's object store once, the model once per round; workers of a node share both. Ray restarts
-workers that die and repeats their tasks. No data leave the user's cluster.
+Clients travel in groups. Where the model allows, a worker trains a group as a stack, with the bits of the stacked
+runner for the same groups on one thread; elsewhere one client after another, with the bits of sequential. The job is
+put into Ray's object store once, the model once per round; workers of a node share both. No data leave the cluster.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import sys
-import threading
-import warnings
-from collections import deque
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from pydantic import Field
 
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
-from fedra.errors import ConfigError, RunError
-from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Result, Runner
-from fedra.runners.packing import Packed, pack, unpack
-from fedra.runners.pages import keep_freed_memory
-from fedra.runners.processes import default_workers
-from fedra.runners.tasks import ATTEMPTS, Task, Train, evaluation_tasks, run_task
+from fedra.runners.auto import choose_stack
+from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Result, Results, Runner
+from fedra.runners.ray_cluster import RayCluster, count_workers
+from fedra.runners.ray_pool import RayPool
+from fedra.runners.ray_worker import TrainGroup
+from fedra.runners.stacked import check_stackable
+from fedra.runners.tasks import evaluation_tasks
 
-AHEAD = 2
-"""Maximum number of tasks per worker that run or wait for their turn in the object store."""
+SECONDS = 0.1
+"""Time of a group that is trained client by client: long against a message, short against a round."""
 
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # do not change CUDA_VISIBLE_DEVICES, and do not warn about it
-}
-"""Defaults for Ray's environment variables: no usage statistics, no warnings."""
-
-
-class RayWorker:
-    """A Ray actor that fetches the job once and runs one task after another."""
-
-    def __init__(self, threads: int, path: list[str]) -> None:
-        torch.set_num_threads(threads)
-        keep_freed_memory()
-        sys.path += [folder for folder in path if folder not in sys.path]  # for the user's own modules
-        self._job: Job | None = None
-
-    def do(self, task: Task, job: list[Any], model: Packed) -> Any:
-        """Run a task; `job` holds a reference to the job, `model` the round's weights and broadcast."""
-        try:
-            self._job = self._job or unpack(_import().get(job[0]))
-        except ImportError as error:
-            return RunError(f"a Ray worker cannot load the job ({error}): install what it needs on every node")
-        weights, received = unpack(model)
-        complete = replace(task, received=received) if isinstance(task, Train) else task
-        return run_task(complete, self._job, weights)
+SHARE = 2
+"""Such a group has at most this fraction of the clients that are left for a worker, so all end together."""
 
 
 class RayRunner:
     """See `on_ray`."""
 
-    def __init__(self, job: Job, address: str | None, workers: int | None, threads: int, gpus: float) -> None:
-        self._ray = _import()
-        self._job = job
-        self._started = _connect(self._ray, address, (workers or 1) * threads)
+    def __init__(
+        self, job: Job, address: str | None, workers: int | None, threads: int, gpus: float, stack: int
+    ) -> None:
+        self._job, self._stack = job, stack
+        self._seconds: float | None = None  # of a client, as measured
+        self._cluster = RayCluster(address, (workers or 1) * threads)
         try:
-            count = _workers(self._ray.cluster_resources(), workers, threads, gpus)
-            self._data = self._put(job)
-            limits = {"max_restarts": -1, "max_task_retries": ATTEMPTS - 1}
-            actor = self._ray.remote(num_cpus=threads, num_gpus=gpus, **limits)(RayWorker)
-            path = [os.path.abspath(folder) for folder in sys.path]
-            self._workers = [actor.remote(threads, path) for _ in range(count)]
+            count = count_workers(self._cluster.nodes(), workers, threads, gpus)
+            self._data = self._cluster.put(job)
+            self._pool = RayPool(self._cluster, count, threads, gpus)
         except BaseException:
-            self._disconnect()
+            self._cluster.close()
             raise
+
+    def report_to(self, report: Callable[[str], None], log: Path | None) -> None:
+        """Call `report` with a line when workers are lost or join, and keep what Ray says in the file `log`."""
+        self._pool.report, self._cluster.log = report, log
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
-    ) -> Iterator[Result]:
-        model = self._put((_on_cpu(origin), received))
-        for client, outcome in self._map(cohort, lambda client: Train(round, client, {}, memory(client)), model):
-            yield Result(client, *outcome)
+    ) -> Iterator[Result | Results]:
+        groups = self._groups(cohort)
+
+        def task(clients: Sequence[int]) -> TrainGroup:
+            return TrainGroup(round, clients, list(map(memory, clients)), self._stack > 1)
+
+        for clients, answer, seconds in self._pool.map(groups, task, self._common(origin, received)):
+            if isinstance(answer, Results):
+                yield answer
+                continue
+            self._seconds = seconds / len(clients)
+            for client, outcome in zip(clients, answer, strict=True):
+                yield Result(client, *outcome)
 
     def evaluate(self, weights: Weights) -> Counts:
         assert self._job.evaluated_examples is not None, "the job has no test set"
-        model = self._put((_on_cpu(weights), {}))
-        answers = self._map(evaluation_tasks(len(self._job.evaluated_examples)), lambda task: task, model)
-        return Counts.total(counts for _, group in answers for counts in group)
+        tasks = iter(evaluation_tasks(len(self._job.evaluated_examples)))
+        answers = self._pool.map(lambda workers: next(tasks, None), lambda task: task, self._common(weights, {}))
+        return Counts.total(counts for _, group, _ in answers for counts in group)
 
     def start_evaluation(self, weights: Weights) -> Evaluation:
         return Done(self.evaluate(weights))
 
     def close(self) -> None:
-        if not self._started:  # otherwise shutting down Ray ends them
-            for worker in self._workers:
-                self._ray.kill(worker)
-        self._workers = []
-        self._disconnect()
+        self._pool.close()
+        self._cluster.close()
 
-    def _disconnect(self) -> None:
-        if self._started:
-            self._ray.shutdown()
-            self._started = False
+    def _common(self, weights: Weights, received: Tree) -> tuple[Any, ...]:
+        """The arguments of all tasks: a reference to the job, not resolved with every task, and the model."""
+        on_cpu = Weights(*({name: value.detach().cpu() for name, value in group.items()} for group in weights))
+        return [self._data], self._cluster.put((on_cpu, received))
 
-    def _put(self, value: Any) -> Any:
-        return self._ray.put(pack(value, self._ray.cloudpickle.CloudPickler))
+    def _groups(self, cohort: Sequence[int]) -> Callable[[int], Sequence[int] | None]:
+        """Divide the cohort in order: into stacks of a fixed size, or into groups of about `SECONDS`."""
+        begin = 0
 
-    def _map(self, items: Sequence[Any], task: Callable[[Any], Task], model: Any) -> Iterator[tuple[Any, Any]]:
-        """Run tasks and yield their answers in order; tasks also start in order.
+        def take(workers: int) -> Sequence[int] | None:
+            nonlocal begin
+            size = self._stack if self._stack > 1 else self._group_size(len(cohort) - begin, workers)
+            group = cohort[begin : begin + size]
+            begin += size
+            return group or None
 
-        If the caller stops early, workers finish their last task before they take one of the next call.
-        """
-        waiting, started = deque(items), deque[tuple[Any, Any]]()
-        idle, busy = deque(self._workers), dict[Any, Any]()
-        while waiting or started:
-            while waiting and idle and len(started) < AHEAD * len(self._workers):
-                item, worker = waiting.popleft(), idle.popleft()
-                reference = worker.do.remote(task(item), [self._data], model)
-                busy[reference] = worker
-                started.append((item, reference))
-            item, first = started[0]
-            if first in busy:
-                ready, _ = self._ray.wait(list(busy), fetch_local=False)
-                idle.extend(busy.pop(reference) for reference in ready)
-            else:
-                started.popleft()
-                yield item, self._answer(item, first)
+        return take
 
-    def _answer(self, item: Any, reference: Any) -> Any:
-        try:
-            outcome = self._ray.get(reference)
-        except self._ray.exceptions.RayError as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise RunError(
-                f"Ray workers failed at client or task {item} in {ATTEMPTS} attempts ({reason}), perhaps for lack of "
-                "memory or of fedra on a node: use fewer workers, or the runner 'sequential' to see the cause"
-            ) from error
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-
-def _import() -> Any:
-    """Import Ray, an optional dependency."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError("Ray must be installed for the runner 'ray': pip install 'fedra[ray]'") from None
-    return ray
-
-
-def _connect(ray: Any, address: str | None, cpus: int) -> bool:
-    """Start Ray on this machine or join a cluster; False if this process is already connected, to be left connected."""
-    if ray.is_initialized():
-        return False
-    size = {"num_cpus": max(cpus, default_workers()), "include_dashboard": False} if address is None else {}
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
-    try:
-        _check_reachable(address)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves /dev/null open
-            ray.init(address or "local", **quiet, **size)
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        where = "on this machine" if address is None else f"at runner.address = {address!r}"
-        raise ConfigError(f"cannot connect to Ray {where} ({reason}): check the address, or leave it out") from None
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)  # Ray replaces the handler of the run
-    return True
-
-
-def _check_reachable(address: str | None) -> None:
-    """Fail at once if nothing listens at the address; Ray itself would retry for minutes."""
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if colon:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-
-
-def _workers(resources: dict[str, float], requested: int | None, threads: int, gpus: float) -> int:
-    """The requested number of workers, or as many as fit into the cluster."""
-    possible = int(resources.get("CPU", 0) / threads)
-    if gpus:
-        possible = min(possible, int(resources.get("GPU", 0) / gpus))
-    if possible < (requested or 1):
-        raise ConfigError(
-            f"the Ray cluster must have {threads} CPUs and {gpus:g} GPUs for each of {requested or 1} workers, got "
-            f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs: lower workers, threads or gpus"
-        )
-    return requested or possible
-
-
-def _on_cpu(weights: Weights) -> Weights:
-    return Weights(*({name: value.detach().cpu() for name, value in group.items()} for group in weights))
+    def _group_size(self, left: int, workers: int) -> int:
+        if not self._seconds:
+            return 1
+        return max(1, min(int(SECONDS / self._seconds), math.ceil(left / (SHARE * workers))))
 
 
 def on_ray(
@@ -210,11 +114,18 @@ def on_ray(
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None,
     threads: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1,
     gpus: Annotated[float, Field(ge=0)] = 0.0,
+    stack: Annotated[int, Field(ge=1)] | None = None,
 ) -> Runner:
     """Ray workers, by default one per CPU of the cluster with one thread each.
 
-    Without an `address`, Ray is started on this machine and shut down after the run; a cluster at an address, or one
-    that the process has already joined, keeps running. `gpus` is each worker's share of a GPU, for device = "cuda".
-    Needs the extra 'ray', and on a cluster the same version of fedra on every node.
+    Without an `address`, Ray is started on this machine, for its own processes alone, and shut down after the run; a
+    cluster at an address, or one that the process has already joined, keeps running. `gpus` is each worker's share of a
+    GPU, for device = "cuda". A worker trains `stack` clients at once as stacked parameters, with 1 one after another;
+    by default 2.5 times the square root of the cohort, at most 256, where the model is small enough to gain by it. The
+    clients of a lost worker go to the others, and a worker that returns is used again. Needs the extra 'ray', and on a
+    cluster the same version of fedra on every node.
     """
-    return RayRunner(job, address, workers, threads, gpus)
+    stack = choose_stack(job, len(job.clients)) if stack is None else stack
+    if stack > 1:
+        check_stackable(job)
+    return RayRunner(job, address, workers, threads, gpus, stack)

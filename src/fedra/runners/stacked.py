@@ -35,6 +35,9 @@ WEIGHT_COPIES = 6
 PASSES = 3
 """Passes whose activations may be in memory at once: training, its gradient, a teacher."""
 
+MEMORY = 2.0
+"""Gigabytes that a stack may take by default."""
+
 THREAD_WORK = 2**20
 """Weights of a stack per thread; with fewer, a kernel ends before a second thread has started."""
 
@@ -42,25 +45,29 @@ THREAD_WORK = 2**20
 class StackedRunner:
     """See `stacked`."""
 
-    def __init__(self, job: Job, chunk: int | None, threads: int | None, memory: float) -> None:
+    def __init__(self, job: Job, chunk: int | None, threads: int | None, memory: float = MEMORY) -> None:
         self._job = job
         self._chunk = chunk
         self._threads = threads
-        self._budget = memory * 2**30
+        self._memory = memory
         self._padding_checked = False
         self._sequential = SequentialRunner(job, threads or default_workers())
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
     ) -> Iterator[Results]:
-        names = (*origin.params, *self._job.owned)
-        program = self._job.program(round, origin, received, names, functional=True)
-        size = self._chunk or self._clients_at_once(origin, cohort)
+        size = self._chunk or clients_at_once(self._job, origin, cohort, self._memory)
         for start in range(0, len(cohort), size):
-            clients = cohort[start : start + size]
-            with threads(self._threads or _threads(len(clients), origin)):
-                results = self._train_chunk(round, program, clients, memory)
-            yield results
+            yield self.train_chunk(round, origin, received, cohort[start : start + size], memory)
+
+    def train_chunk(
+        self, round: int, origin: Weights, received: Tree, clients: Sequence[int], memory: Callable[[int], Tree]
+    ) -> Results:
+        """Train these clients as one stack."""
+        names = (*origin.params, *self._job.owned)
+        with threads(self._threads or _threads(len(clients), origin)):
+            program = self._job.program(round, origin, received, names, functional=True)
+            return self._train_chunk(round, program, clients, memory)
 
     def evaluate(self, weights: Weights) -> Counts:
         return self._sequential.evaluate(weights)
@@ -91,18 +98,18 @@ class StackedRunner:
         order = [index[client] for client in clients]
         return Results(clients, [memories[row] for row in order], uploads.select(order))
 
-    def _clients_at_once(self, origin: Weights, cohort: Sequence[int]) -> int:
-        """How many clients of the size of the cohort's largest fit into the memory limit."""
-        job = self._job
-        largest = max(cohort, key=job.clients.size)
-        examples = job.clients[largest]
-        batch = min(job.local.batch or len(examples), len(examples))
-        inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
-        models = 2 if job.algorithm.with_capability(TrainsAlongside) else 1
-        weights = WEIGHT_COPIES * models * size_in_bytes(origin._asdict())
-        data = len(examples) * inputs[0].nbytes
-        whole = Weights({**job.model.weights().params, **origin.params}, origin.buffers)
-        return max(1, int(self._budget / (weights + data + PASSES * batch * _activations(job.model, whole, inputs))))
+
+def clients_at_once(job: Job, origin: Weights, cohort: Sequence[int], memory: float) -> int:
+    """How many clients of the size of the cohort's largest fit into `memory` GB."""
+    largest = max(cohort, key=job.clients.size)
+    examples = job.clients[largest]
+    batch = min(job.local.batch or len(examples), len(examples))
+    inputs = job.model.ready(examples.transform.prepare(examples.inputs[[0, 0]].to(job.model.device)))
+    models = 2 if job.algorithm.with_capability(TrainsAlongside) else 1
+    weights = WEIGHT_COPIES * models * size_in_bytes(origin._asdict())
+    data = len(examples) * inputs[0].nbytes
+    whole = Weights({**job.model.weights().params, **origin.params}, origin.buffers)
+    return max(1, int(memory * 2**30 / (weights + data + PASSES * batch * _activations(job.model, whole, inputs))))
 
 
 def _threads(clients: int, origin: Weights) -> int:
@@ -127,7 +134,7 @@ def _activations(model: Model, weights: Weights, inputs: Tensor) -> int:
     return saved // len(inputs)
 
 
-def _check(job: Job) -> None:
+def check_stackable(job: Job) -> None:
     """Raise before training if the job needs what torch cannot do inside vmap."""
     model = job.model
     if job.public is not None:
@@ -164,12 +171,12 @@ def stacked(
     *,
     chunk: Annotated[int, Field(ge=1)] | None = None,
     threads: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None,
-    memory: Annotated[float, Field(gt=0)] = 2.0,
+    memory: Annotated[float, Field(gt=0)] = MEMORY,
 ) -> Runner:
     """Many clients at once as stacked parameters: `chunk` clients, by default as many as fit into `memory` (in GB).
 
     The estimate per client is six times the model, its data, and three batches of activations. A stack uses one thread
     per 2^20 weights, at most one per core, unless `threads` is set.
     """
-    _check(job)
+    check_stackable(job)
     return StackedRunner(job, chunk, threads, memory)

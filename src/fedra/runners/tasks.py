@@ -55,10 +55,10 @@ def run_task(task: Task, job: Job, weights: Weights) -> Any:
         assert job.evaluated_examples is not None
         return count(job.model, arranged, job.evaluated_examples, job.classes, task.batches, job.keep_scores)
     except Exception as error:
-        return _make_picklable(error)
+        return make_picklable(error)
 
 
-def _make_picklable(error: Exception) -> Exception:
+def make_picklable(error: Exception) -> Exception:
     """The error with its traceback as a note, or a RuntimeError with its text if it cannot be pickled."""
     if not isinstance(error, FedraError):
         error.add_note("".join(traceback.format_exception(error)))

@@ -57,26 +57,35 @@ def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
     Example:
         >>> warp(image, similarity(face.landmarks, template(112)), (112, 112))
     """
-    rows, columns = np.indices(size, dtype=np.float64)
     back = np.linalg.inv(matrix[:, :2])
-    x, y = (back @ (np.stack([columns.ravel(), rows.ravel()]) - matrix[:, 2:])).reshape(2, *size)
-    left, top = np.floor(x), np.floor(y)
-    across, down = x - left, y - top
-    shape = (*size, *(1,) * (image.ndim - 2))
-    total = np.zeros((*size, *image.shape[2:]))
-    for below, right in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        weight = (down if below else 1 - down) * (across if right else 1 - across)
-        total += weight.reshape(shape) * _pixels(image, top + below, left + right).reshape(*size, *image.shape[2:])
-    return np.floor(total + 0.5).astype(np.uint8)
+    offset = -back @ matrix[:, 2]
+    height, width = size
+    corners = back @ np.array([[0, width - 1, 0, width - 1], [0, 0, height - 1, height - 1]]) + offset[:, None]
+    limits = np.array(image.shape[1::-1])
+    first = np.clip(np.floor(corners.min(axis=1)), 0, limits).astype(int)
+    last = np.clip(np.floor(corners.max(axis=1)) + 2, 0, limits).astype(int)
+    if (first >= last).any():
+        return np.zeros((*size, *image.shape[2:]), dtype=np.uint8)
+    crop = image[first[1] : last[1], first[0] : last[0]]
+    scale = 2 / (last - first)  # torch's grid goes from -1 to 1, the outer edges of the pixels
+    steps, start = back * scale[:, None], (offset - first + 0.5) * scale - 1
+    grid = np.empty((1, height, width, 2))
+    for axis in range(2):
+        down = steps[axis, 1] * np.arange(height) + start[axis]
+        np.add(steps[axis, 0] * np.arange(width), down[:, None], out=grid[0, ..., axis])
+    return _interpolate(crop, grid).reshape(*size, *image.shape[2:])
 
 
-def _pixels(image: Bytes, rows: Matrix, columns: Matrix) -> Bytes:
-    """Return the pixels at integer coordinates, 0 outside the image."""
-    height, width = image.shape[:2]
-    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-    found: Bytes = image[np.where(inside, rows, 0).astype(np.int64), np.where(inside, columns, 0).astype(np.int64)]
-    found[~inside] = 0
-    return found
+def _interpolate(image: Bytes, grid: Matrix) -> Bytes:
+    """Return (H, W, channels): the image at the points of a grid, bilinear in double precision, 0 outside."""
+    import torch
+
+    channels = image.astype(np.float64).reshape(*image.shape[:2], -1)
+    with torch.inference_mode():
+        values = torch.from_numpy(channels).permute(2, 0, 1)[None]
+        found = torch.nn.functional.grid_sample(values, torch.from_numpy(grid), align_corners=False)
+        rounded: Bytes = found[0].add_(0.5).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    return rounded
 
 
 def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> Bytes:
