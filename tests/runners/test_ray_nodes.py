@@ -133,23 +133,11 @@ def test_without_any_node_the_run_ends_with_a_sentence_and_how_to_resume(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "c.toml").touch()
-    settings = [
-        str(tmp_path / "c.toml"),
-        "rounds=1000000",
-        "partition.clients=6",
-        "runner.name=ray",
-        "runner.stack=1",
-        "model.name=mlp",
-    ]
+    settings = ["rounds=1000000", "partition.clients=6", "runner.name=ray", "runner.stack=1", "model.name=mlp"]
+    settings += ["local.epochs=100"]  # workers are busy at almost any time
     with nodes(monkeypatch) as cluster:
-        words = [
-            "run",
-            str(tmp_path / "c.toml"),
-            *settings,
-            f"runner.address={cluster.address}",
-            "--out",
-            str(tmp_path / "run"),
-        ]
+        to = ["--out", str(tmp_path / "run")]
+        words = ["run", str(tmp_path / "c.toml"), *settings, f"runner.address={cluster.address}", *to]
         run = subprocess.Popen(
             [sys.executable, "-m", "fedra.cli", *words],
             env={**os.environ, **LOOPBACK},

@@ -85,6 +85,7 @@ class RayRunner:
 
     def _common(self, weights: Weights, received: Tree) -> tuple[Any, ...]:
         """The arguments of all tasks: a reference to the job, not resolved with every task, and the model."""
+        self._pool.check()  # Ray ends this process if it cannot store an object
         on_cpu = Weights(*({name: value.detach().cpu() for name, value in group.items()} for group in weights))
         return [self._data], self._cluster.put((on_cpu, received))
 

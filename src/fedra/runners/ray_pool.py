@@ -65,7 +65,7 @@ class RayPool:
         self._starting: dict[Any, Any] = {}
         self._failed_starts = 0
         self._lost: Place | None = None
-        self._since: float | None = None  # when the last look at the cluster began to find nobody
+        self._since: float | None = None  # since when there is no worker, or no answer of the head
         self._request()
 
     def close(self) -> None:
@@ -109,6 +109,12 @@ class RayPool:
                     again = deque(sorted(again, key=lambda one: one.turn))
                 else:
                     answers[piece.turn] = piece.item, *found
+
+    def check(self) -> None:
+        """Wait until the head answers, or stop."""
+        while not self._cluster.answers():
+            self._look()
+            time.sleep(PATIENCE)
 
     def _wait(self, busy: dict[Any, Any]) -> list[Any]:
         """The references of finished tasks, after a wait for one; new workers join the pool."""
