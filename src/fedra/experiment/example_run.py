@@ -35,8 +35,11 @@ UNCOVERED = ("train_loss",)
 DEFAULT_CLIP = 1.0
 
 
-def add_example_privacy(config: Config, job: ServerJob) -> Algorithm:
-    """Return the algorithm with private local steps, after checking that it can have them."""
+def add_example_privacy(config: Config, job: ServerJob, numbers: Sequence[int] | None = None) -> Algorithm:
+    """Return the algorithm with private local steps, after checking that it can have them.
+
+    `numbers` are those of the clients, by default from 0 on.
+    """
     privacy, algorithm = config.privacy, job.algorithm
     check_examples(
         algorithm,
@@ -50,8 +53,8 @@ def add_example_privacy(config: Config, job: ServerJob) -> Algorithm:
             f"private steps need weights of at least 32 bits, got {job.model.dtype}: the clip would be lost in "
             "rounding; set precision to 'float32' or to a mixed one"
         )
-    exposures = exposures_of(config, job)
-    delta = check_delta(privacy.delta, max(_sizes(job)), "examples of its largest client")
+    exposures = exposures_of(config, job, numbers)
+    delta = check_delta(privacy.delta, max(_sizes(job, numbers)), "examples of its largest client")
     if privacy.noise != "auto":
         noise = privacy.noise
     else:
@@ -76,11 +79,11 @@ def expected_rounds(config: Config) -> int:
     return max(math.ceil(config.rounds * config.cohort.fraction - 1e-9), 1)
 
 
-def exposures_of(config: Config, job: ServerJob) -> list[Exposure]:
+def exposures_of(config: Config, job: ServerJob, numbers: Sequence[int] | None = None) -> list[Exposure]:
     """Return every client's exposure in a round; a site may have rounded its number of examples to two digits."""
     amplified = config.privacy.amplification == "auto"
     found = []
-    for size in _sizes(job):
+    for size in _sizes(job, numbers):
         slack = 0 if isinstance(job, Job) else 10 ** max(len(str(size)) - 2, 0) // 2 + 1
         slack = slack if len(str(size)) > 2 else 0
         found.append(exposure_of(job.local, max(size - slack, 1), size + slack, amplified))
@@ -250,5 +253,5 @@ class CountingFold:
         return self._run.count(after)
 
 
-def _sizes(job: ServerJob) -> list[int]:
-    return [job.clients.size(client) for client in range(len(job.clients))]
+def _sizes(job: ServerJob, numbers: Sequence[int] | None = None) -> list[int]:
+    return [job.clients.size(client) for client in (range(len(job.clients)) if numbers is None else numbers)]

@@ -121,7 +121,6 @@ def add_privacy(config: Config, job: ServerJob) -> Algorithm:
         quantile=privacy.quantile if privacy.adapts_clip else None,
         expected=expected,
         weight=config.cohort.fraction * sum(map(weight_by(privacy), _sizes(job))) if capped else None,
-        told=is_secure(config),
     )
     return replace(algorithm, combine=part)
 

@@ -28,22 +28,23 @@ EXAMPLES = 8
 ENDLESS = 1e20
 
 
-def vet_examples(job: Job) -> None:
+def vet_examples(job: Job, client: int = 0) -> None:
     """Raise if a term looks at a batch as a whole: clipping single examples would change what is trained.
 
     The gradient of a few examples must be the mean of the gradients of each alone. Gradient rules are left out: inside
     a private rule each example has its own perturbation, by design.
 
     Args:
-        job: The job, whose first client's examples are used.
+        job: The job.
+        client: The client whose examples are used.
 
     Raises:
         ConfigError: Names the terms that differ.
     """
     bare = replace(job.algorithm, gradient=(), personalize=None)
-    if _differs(job, bare):
+    if _differs(job, bare, client):
         batched = [term for term in bare.objective if not term.closed_form]
-        names = [term.name for term in batched if _differs(job, replace(bare, objective=(term,)))]
+        names = [term.name for term in batched if _differs(job, replace(bare, objective=(term,)), client)]
         raise ConfigError(
             f"the objective ({', '.join(names) or 'a sum of terms'}) looks at several examples of a batch at once, so "
             "one example cannot be clipped by itself: leave it out, or protect clients instead (privacy.level = "
@@ -51,16 +52,16 @@ def vet_examples(job: Job) -> None:
         )
 
 
-def _differs(job: Job, algorithm: Algorithm) -> bool:
+def _differs(job: Job, algorithm: Algorithm, client: int) -> bool:
     alone = replace(algorithm, gradient=(PrivateGradient(clip=ENDLESS, noise=0.0, chunk=1),))
-    together, apart = _gradient(replace(job, algorithm=algorithm)), _gradient(replace(job, algorithm=alone))
+    together, apart = (_gradient(replace(job, algorithm=one), client) for one in (algorithm, alone))
     difference = tree.norm(tree.subtract(together, apart))
     return bool(difference > TOLERANCE * tree.norm(together) + 1e-12)
 
 
-def _gradient(job: Job) -> Params:
-    """The gradient of the first step of client 0 on a few examples, with dropout turned off."""
-    own = job.clients[0]
+def _gradient(job: Job, number: int) -> Params:
+    """The gradient of the first step of a client on a few examples, with dropout turned off."""
+    own = job.clients[number]
     few = Examples(own.inputs[:EXAMPLES], own.targets[:EXAMPLES], own.transform)
     module = copy.deepcopy(job.model.module)
     for layer in module.modules():
@@ -70,10 +71,10 @@ def _gradient(job: Job) -> Params:
     work = replace(job, model=model, local=LocalTraining(batch=None))
     server = init_server(work.algorithm, work.initial())
     origin = work.common(server.weights)
-    memory = model.arrange_tree(work.client_state(0, server.weights, {}))
+    memory = model.arrange_tree(work.client_state(number, server.weights, {}))
     names = work.algorithm.sharing.received(origin, memory).params
     program = work.program(0, origin, broadcast(work.algorithm, server), names)
-    data = LocalData(few, model, work.local, work.labels_of(0), work.seed, 0, 0)
+    data = LocalData(few, model, work.local, work.labels_of(number), work.seed, 0, number)
     with scoped_seed(key(work.seed, "vetting")):
         client, state = begin(program, memory, data)
         batch = next(iter(data))

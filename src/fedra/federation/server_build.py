@@ -69,7 +69,16 @@ def _check_private_plan(plan: FederationPlan) -> None:
             f"federation.least = {plan.federation.least}: set both to {FEWEST} or more"
         )
     if config.privacy.level == "example":
-        raise ConfigError("privacy.level = 'example' is simulated only: set it to 'client', or remove [privacy]")
+        if config.privacy.epsilon is None or config.privacy.noise == "auto":
+            raise ConfigError(
+                "a federation at the level of examples needs privacy.epsilon, which every site keeps by itself, and "
+                "privacy.noise as a number, which all sites add: set both"
+            )
+        if plan.federation.weighting != "examples":
+            raise ConfigError(
+                "a federation at the level of examples needs the sites' numbers of examples to state its epsilon, got "
+                f"federation.weighting = '{plan.federation.weighting}': set it to 'examples'"
+            )
     tested = plan.federation.evaluation in ("sites", "both")
     if config.privacy.level != "none" and config.privacy.figures == "covered" and tested:
         raise ConfigError(

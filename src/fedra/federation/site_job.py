@@ -12,7 +12,7 @@ from fedra.config.names import build_algorithm
 from fedra.core.batches import Examples
 from fedra.core.capabilities import OwnParams
 from fedra.core.device import build_device
-from fedra.core.job import Job
+from fedra.core.job import Job, ServerJob
 from fedra.core.model import Model, Weights
 from fedra.core.precision import build_precision
 from fedra.core.tree import Params, Tree
@@ -20,6 +20,7 @@ from fedra.core.view import Population
 from fedra.data import AUGMENTATIONS, Transform
 from fedra.errors import ConfigError
 from fedra.experiment.build import build_module, build_public, local_training
+from fedra.experiment.example_run import add_example_privacy
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.local_data.data_schema import DataSchema
 from fedra.federation.local_data.site_data import SiteData
@@ -59,6 +60,7 @@ class SiteJob(Job):
     `rows` are the rows of its clients' classes that it received last, and `start` is the common model that it keeps.
     """
 
+    clients: SiteClients
     everyone: Population
     own_classes: Mapping[int, int] | None = None
     tests: Mapping[int, Examples] = field(default_factory=dict)
@@ -87,6 +89,9 @@ class SiteJob(Job):
         known = {n: value for n, value in self.kept.params.items() if n in self.model.names or n.startswith(parts)}
         first = next(iter(self.rows.values()), {})
         return Weights({**known, **first}, self.kept.buffers)
+
+    def _two_inputs(self) -> Tensor:
+        return ServerJob._two_inputs(self)  # the numbers of its clients are those of the federation
 
     def with_start(self, start: Weights) -> SiteJob:
         """Return the job with the model that the run starts from, which is loaded into the network."""
@@ -118,7 +123,7 @@ def build_site_job(plan: FederationPlan, data: SiteData, numbers: Sequence[int],
     owned = {numbers[index]: data.classes[index] for index in own} if algorithm.owns_classes else None
     classes = max(data.classes) if owned else len(plan.schema.classes)
     blank = plan.blank_dataset(classes)
-    return SiteJob(
+    job = SiteJob(
         algorithm=algorithm,
         model=Model(build_module(config, blank), place, build_precision(config.precision, place)),
         clients=SiteClients(examples),
@@ -131,6 +136,9 @@ def build_site_job(plan: FederationPlan, data: SiteData, numbers: Sequence[int],
         own_classes=owned,
         tests={number: one for number, one in tests.items() if len(one)},
     )
+    if config.privacy.level != "example":
+        return job
+    return replace(job, algorithm=add_example_privacy(config, job, list(numbers)))
 
 
 def plan_transform(schema: DataSchema) -> Transform:

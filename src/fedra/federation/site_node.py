@@ -21,6 +21,7 @@ from fedra.core.uploads import Uploads
 from fedra.errors import FedraError
 from fedra.experiment.cohort import Expected, rejection_reasons
 from fedra.experiment.secure_run import is_secure
+from fedra.experiment.vetting import vet_examples
 from fedra.federation import wire
 from fedra.federation.audit_log import AuditLog
 from fedra.federation.federation_plan import FederationPlan, parse_plan
@@ -31,6 +32,7 @@ from fedra.federation.secure.secure_site import MASKED, SecureSite
 from fedra.federation.site_evaluation import evaluate_clients, finish_clients
 from fedra.federation.site_job import SiteJob
 from fedra.federation.site_memory import Outbox, SiteMemory
+from fedra.federation.site_privacy import BudgetSpent, SitePrivacy
 from fedra.federation.wire import Packet, Refusal, Words, packet
 from fedra.privacy.secure.secure_messages import SecureRoundError
 from fedra.runners import RUNNERS, Result, Runner, iterate_results
@@ -190,7 +192,10 @@ class SiteNode:
         job = self._side.build_job(plan, numbers)
         weights = Weights(start.get("params", {}), start.get("buffers", {}))
         memory = SiteMemory(self._state / "memory")
-        self._joined = _Joined(plan, job.with_start(weights), memory)
+        job = job.with_start(weights)
+        if plan.config.privacy.level == "example":
+            vet_examples(job, next(iter(job.clients.examples)))
+        self._joined = _Joined(plan, job, memory)
         return self._joined
 
     # rounds
@@ -245,9 +250,13 @@ class SiteNode:
         """Train clients and store their state; returns the job, their results, and whose earlier state was lost."""
         job, origin, received = receive_model(joined.job, ask, words)
         lost, memories = self._recall(joined, words.cohort, words.memory)
-        results = self._run(
-            job, words.round, origin, received, words.cohort, lambda c: job.client_state(c, origin, memories[c])
-        )
+        try:
+            recall = SitePrivacy(self._state, joined.plan, job, self._side.policy).add_keys(
+                ask, words, lambda c: job.client_state(c, origin, memories[c])
+            )
+        except BudgetSpent as error:
+            raise Refused(str(error)) from None
+        results = self._run(job, words.round, origin, received, words.cohort, recall)
         for result in results:
             if result.memory:
                 joined.memory.store(result.client, (words.round, words.attempt), result.memory)
@@ -343,7 +352,8 @@ class SiteNode:
         upload, policy = result.upload, self._side.policy
         own = job.clients.size(result.client)
         shown = policy.shown_count(own) if plan.federation.weighting == "examples" else 1
-        metrics = {name: value for name, value in upload.metrics.items() if policy.may_leave(name)}
+        covered = plan.config.privacy.level == "example" and plan.config.privacy.figures == "covered"
+        metrics = {name: value for name, value in upload.metrics.items() if policy.may_leave(name) and not covered}
         return wire.TrainedWords(
             client=result.client,
             examples=(shown or 1) + (upload.examples - own if plan.federation.weighting == "examples" else 0),

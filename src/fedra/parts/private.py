@@ -38,7 +38,6 @@ class PrivateMean(Combine, ServerState):
         expected: Expected number of clients in a round.
         quantile: Share of clients that should not be clipped, to which the clip norm adapts; None keeps it fixed.
         weight: Expected sum of the clients' weights; None if all weights are 1.
-        told: Whether clients receive the clip norm, because they clip themselves before a secure sum.
 
     Example:
         >>> round(PrivateMean(noise=1.0, clip=0.1, quantile=0.5, expected=100.0).sum_noise, 7)
@@ -51,7 +50,6 @@ class PrivateMean(Combine, ServerState):
     expected: Positive = 1.0
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
     weight: Positive | None = None
-    told: bool = False
     formula: ClassVar[str] = "w_g + ( sum_k d_k min(1, C / ||d_k||) + N(0, (noise C)^2) ) / expected"
 
     def __post_init__(self) -> None:
