@@ -252,7 +252,7 @@ def save_numbers(path: Path | str, rows: Iterable[Mapping[str, Any]]) -> Path:
     writer.writeheader()
     writer.writerows(lines)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, text.getvalue().encode(), durable=False)
+    write_atomically(file, text.getvalue().encode(errors="backslashreplace"), durable=False)
     return file
 
 

@@ -182,6 +182,7 @@ def save_figure(figure: Figure, path: Path | str, private: bool = False) -> None
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
 
     path = Path(path)
     kind = path.suffix.lstrip(".").lower()
@@ -189,11 +190,18 @@ def save_figure(figure: Figure, path: Path | str, private: bool = False) -> None
         raise ConfigError(f"the name of a plot must end in .svg, .png or .pdf, got '{path}'")
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
+    for text in figure.findobj(Text):
+        text.set_text(as_unicode(text.get_text()))
     buffer = io.BytesIO()
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with rc_context({"svg.hashsalt": "fedra", "pdf.fonttype": 42}):
         figure.savefig(buffer, format=kind, dpi=150, metadata=undated)
     write_atomically(path, buffer.getvalue(), durable=False, private=private)
+
+
+def as_unicode(name: str) -> str:
+    """Return a name with escapes for bytes that are not UTF-8, which Python represents as lone surrogates."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _temporary_stem(path: Path) -> str:

@@ -132,3 +132,11 @@ def test_a_file_without_an_end_is_one_sentence(capsys: pytest.CaptureFixture[str
 def test_odd_overrides_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path, value: str) -> None:
     (tmp_path / "c.toml").write_text("")
     assert len(mistake(capsys, "run", tmp_path / "c.toml", f"rounds={value}")) < 400
+
+
+def test_standard_input_that_is_not_utf8_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = io.TextIOWrapper(io.BytesIO("# caf\xe9\nrounds = 1\n".encode("latin-1")), "utf-8", "surrogateescape")
+    monkeypatch.setattr("sys.stdin", text)
+    assert "cannot be read" in mistake(capsys, "show", "-")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,17 @@ from fedra.errors import DataError
 CONTENT = bytes(range(256)) * 4000
 MD5 = hashlib.md5(CONTENT).hexdigest()
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+ODD = {
+    "to-garbage": {"Location": "http://[::1"},
+    "to-a-file": {"Location": "file:///etc/passwd"},
+    "to-nowhere": {"Location": "http://"},
+    "words": {"Content-Length": "many"},
+    "many": {"Content-Length": "9" * 5000},
+    "drips": {"Content-Length": str(10**9)},
+}
+"""Headers of hostile answers."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -30,7 +42,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and kind != "plain" else 0
         content = {"wrong": b"x" * len(CONTENT)}.get(kind, CONTENT)
         self.close_connection = True
-        if kind not in ("good", "plain", "breaks", "wrong"):
+        if kind in ODD:
+            self._answer_oddly(kind)
+        elif kind not in ("good", "plain", "breaks", "wrong"):
             self._answer(404, 0)
         elif start >= len(content):
             self._answer(416, 0, f"bytes */{len(content)}")
@@ -39,6 +53,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             place = f"bytes {start}-{len(content) - 1}/{len(content)}" if start else None
             self._answer(206 if start else 200, len(body), place)
             self.wfile.write(body[: 300_000 if kind == "breaks" else None])
+
+    def _answer_oddly(self, kind: str) -> None:
+        self.send_response(302 if kind.startswith("to") else 200)
+        for name, value in ODD[kind].items():
+            self.send_header(name, value)
+        self.end_headers()
+        for _ in range(50 if kind == "drips" else 0):
+            time.sleep(0.02)
+            self.wfile.write(b"x")
+            self.wfile.flush()
+        if kind in ("many", "words"):
+            self.wfile.write(CONTENT)
 
     def _answer(self, status: int, length: int, place: str | None = None) -> None:
         self.send_response(status)
@@ -147,7 +173,7 @@ def test_sha256_is_checked_too(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_wrong_size_is_refused_without_a_checksum(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"set.bin .*must have 99 bytes, got 1024000"):
+    with pytest.raises(DataError, match=r"set.bin .*must have 99 bytes, got more"):
         fetch(remote(server, "good", md5=None, size=99), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -201,3 +227,36 @@ def test_a_slow_transfer_shows_a_bar(
     monkeypatch.setattr("fedra.console.PATIENCE", -1.0)
     fetch(remote(server, "good"), tmp_path / "slow")
     assert "set.bin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["to-garbage", "to-a-file", "to-nowhere"])
+def test_a_redirect_to_garbage_is_told(server: Server, tmp_path: Path, kind: str) -> None:
+    with pytest.raises(DataError, match="the download failed"):
+        fetch(remote(server, kind), tmp_path)
+    check(fetch(remote(server, kind, "good"), tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["words", "many"])
+def test_a_length_that_is_none_is_ignored(server: Server, tmp_path: Path, kind: str) -> None:
+    check(fetch(remote(server, kind), tmp_path))
+
+
+def test_a_server_that_drips_is_given_up(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PERIOD", 0.2)
+    with pytest.raises(DataError, match="it sends less than 1 kB per second"):
+        fetch(remote(server, "drips"), tmp_path)
+    assert server.asked == [("drips", None)]
+
+
+def test_more_than_the_known_size_is_not_kept(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="it must have 1000 bytes, got more"):
+        fetch(remote(server, "good", size=1000), tmp_path)
+
+
+def test_mirrors_without_tls_come_last() -> None:
+    from fedra.data.sets import mnist, svhn
+
+    for mirrors in (mnist.MNIST_MIRRORS, mnist.FASHION_MIRRORS, svhn.TRAIN.urls, svhn.TEST.urls):
+        plain = [url.startswith("http:") for url in mirrors]
+        assert plain == sorted(plain)
+        assert not plain[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from fedra.locking import hold_lock, is_held
 from fedra.reports.run_files import RunFiles
 from fedra.reports.run_record import load_brief, load_record
 from fedra.reports.run_search import RunSearch, find_folders
+from tiny import call, mistake
 
 
 def test_a_lock_is_held_only_while_a_process_has_it(tmp_path: Path) -> None:
@@ -156,3 +158,45 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
         find_folders([tmp_path / "missing"])
     with pytest.raises(ConfigError, match="at least one run, got none"):
         find_folders([])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have names in Unicode alone")
+def test_a_run_whose_name_is_not_utf8_can_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [write_run(tmp_path / os.fsdecode(name), seed=seed) for seed, name in enumerate((b"plain", b"caf\xe9"))]
+    code, _, told = call(capsys, "compare", *runs, "--out", tmp_path / "picture.svg")
+    assert (code, told) == (0, ""), told
+    assert "caf\\xe9" in (tmp_path / "picture.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.jsonl", b'{"round": 1}\n'),
+        ("metrics.jsonl", b'{"round": 1, "accuracy": "high", "seconds": 1, "bytes_down": 1}\n'),
+        ("metrics.jsonl", b'{"round": 1, "accuracy": 0.5, "seconds": [1], "bytes_down": 1}\n'),
+        ("metrics.jsonl", b'{"round": true, "accuracy": 0.5, "seconds": 1, "bytes_down": 1}\n'),
+        ("metrics.jsonl", b"[" * 5000 + b"\n"),
+        ("summary.json", b"[]"),
+        ("summary.json", b'{"status": "finished"}'),
+        ("summary.json", b'{"status": 5, "algorithm": 1}'),
+        ("summary.json", b"\xff"),
+    ],
+)
+def test_records_that_somebody_changed_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
+) -> None:
+    run = write_run(tmp_path / "run")
+    (run / name).write_bytes(content)
+    assert "is damaged" in mistake(capsys, "compare", run, "--out", tmp_path / "picture.svg", code=1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "config.toml"])
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run = write_run(tmp_path / "run")
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    told = mistake(capsys, "compare", run, "--out", tmp_path / "picture.svg", code=2 if name == "config.toml" else 1)
+    assert "it is a device or a pipe, not a file" in told or "without a config.toml" in told

@@ -52,7 +52,8 @@ def _load(source: str | Path) -> tuple[dict[str, Any], str]:
     where = "standard input" if str(source) == "-" else str(path)
     try:
         if str(source) == "-":
-            text = sys.stdin.read(LARGEST_FILE + 1)
+            given = getattr(sys.stdin, "buffer", None)  # its text may hide bytes that are not UTF-8
+            text = sys.stdin.read(LARGEST_FILE + 1) if given is None else given.read(LARGEST_FILE + 1).decode("utf-8")
         else:
             with open(path, "rb") as file:  # a pipe or a device may never end
                 text = file.read(LARGEST_FILE + 1).decode("utf-8")

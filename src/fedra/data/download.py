@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ ATTEMPTS = 3
 """Number of attempts per mirror; each one resumes the previous transfer."""
 TIMEOUT = 30.0
 CHUNK = 1 << 18
+SLOWEST, PERIOD = 1000, 30.0
+"""Bytes per second below which a transfer is given up, measured over this many seconds."""
+LONGEST_REASON = 200
+"""Characters of a reason that a server may determine."""
 
 _altered: ContextVar[list[Path] | None] = ContextVar("altered", default=None)
 
@@ -42,6 +47,10 @@ class RemoteFile:
 
 class TransferInterrupted(Exception):
     """A transfer ended early; the next attempt resumes it."""
+
+
+class SlowTransfer(OSError):
+    """A server sends too slowly to wait for it."""
 
 
 class WrongContent(Exception):
@@ -100,8 +109,9 @@ def _download(file: RemoteFile, folders: tuple[Path, ...], timeout: float) -> Pa
                 failures.append(f"{url}: {error}")
                 if fresh:
                     break
-            except (OSError, http.client.HTTPException) as error:
-                failures.append(f"{url}: {getattr(error, 'reason', None) or error}")
+            except (OSError, http.client.HTTPException, ValueError) as error:  # a redirect may lead to garbage
+                reason = str(getattr(error, "reason", None) or error).partition("\n")[0][:LONGEST_REASON]
+                failures.append(f"{url}: {reason}")
                 break
     raise _missing(file, folders, f"the download failed ({'; '.join(dict.fromkeys(failures))})")
 
@@ -126,21 +136,40 @@ def _transfer(url: str, part: Path, file: RemoteFile, timeout: float) -> None:
 
 
 def _append(response: http.client.HTTPResponse, part: Path, start: int, file: RemoteFile) -> None:
-    length = response.headers.get("Content-Length")
-    total = start + int(length) if length else file.size
-    received = start
+    length = response.headers.get("Content-Length", "")
+    total = start + int(length) if length.isascii() and length.isdecimal() and len(length) < 20 else file.size
+    received, pace = start, Pace()
     with part.open("ab" if start else "wb") as stream, DownloadProgress(file.name, total, start) as bar:
         while block := _read_chunk(response):
             stream.write(block)
             received += len(block)
             bar.advance(len(block))
+            if file.size is not None and received > file.size:
+                raise WrongContent(f"it must have {file.size} bytes, got more")
+            pace.check(received - start)
     if total is not None and received < total:
         raise TransferInterrupted(f"the transfer ended after {received} of {total} bytes")
 
 
+class Pace:
+    """Gives up on a transfer that is slower than `SLOWEST` over `PERIOD` seconds: it would take days."""
+
+    def __init__(self) -> None:
+        self._time, self._received = time.monotonic(), 0
+
+    def check(self, received: int) -> None:
+        """Raise if too little arrived since the last period began."""
+        passed = time.monotonic() - self._time
+        if passed < PERIOD:
+            return
+        if received - self._received < SLOWEST * passed:
+            raise SlowTransfer(f"it sends less than {SLOWEST / 1000:g} kB per second")
+        self._time, self._received = time.monotonic(), received
+
+
 def _read_chunk(response: http.client.HTTPResponse) -> bytes:
     try:
-        return response.read(CHUNK)
+        return response.read1(CHUNK)  # what has arrived, so that a slow server is noticed
     except (OSError, http.client.HTTPException) as error:
         raise TransferInterrupted(f"the connection was lost ({error})") from None
 

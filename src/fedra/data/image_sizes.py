@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 UNALIGNED = "unaligned"
+LEFT_OUT = "left out"
+"""The note on images that were skipped, one line each."""
 """Key of a data set's note that its faces may not be aligned."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,19 +34,30 @@ class Listing:
     paths: tuple[Path, ...]
     classes: tuple[str, ...]
     groups: tuple[str, ...]
+    odd: tuple[str, ...] = ()
+    """What has the name of an image and is no file, each with the reason."""
 
 
-def list_images(base: Path, *, groups: bool = False) -> Listing:
-    """List the images base/class/image, or base/group/class/image with `groups`, sorted by name."""
+def list_images(base: Path, *, groups: bool = False, skip_odd: bool = False) -> Listing:
+    """List the images base/class/image, or base/group/class/image with `groups`, sorted by name.
+
+    Folders, dangling links and devices with names of images raise an error, or are listed apart with `skip_odd`.
+    """
     found: list[tuple[Path, str, str]] = []
+    odd: list[str] = []
     for group in _folders(base) if groups else [base]:
         for folder in _folders(group):
-            images = [file for file in sorted(folder.iterdir()) if _is_image(file)]
-            if not images:
+            listed = [file for file in sorted(folder.iterdir()) if _is_image(file)]
+            reasons = {file: reason for file in listed if (reason := describe_odd_file(file)) is not None}
+            odd += [f"{file} ({reason})" for file, reason in reasons.items()]
+            images = [file for file in listed if file not in reasons]
+            if not images and not reasons:
                 raise DataError(f"the class folder {folder} must contain images, got none: add some or remove it")
             found += [(image, folder.name, group.name if groups else "") for image in images]
+    if odd and (not skip_odd or not found):
+        raise DataError(f"{len(odd)} entries with names of images are no files, remove them: {shorten_list(odd)}")
     paths, classes, owners = zip(*found, strict=True)
-    return Listing(paths, classes, owners)
+    return Listing(paths, classes, owners, tuple(odd))
 
 
 def under(root: Path, given: str) -> Path:
@@ -76,7 +88,21 @@ def _folders(base: Path) -> list[Path]:
 
 
 def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in SUFFIXES and file.name[0] != "." and file.is_file()
+    """Return whether a name is that of an image; what is not a file is found when it is to be read."""
+    return file.suffix.lower() in SUFFIXES and file.name[0] != "."
+
+
+def describe_odd_file(path: Path) -> str | None:
+    """Return why a path is not a file that can be read, such as a dangling link; None if it is one."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "its link leads nowhere" if path.is_symlink() else "it does not exist"
+    except OSError as error:  # a loop of links, or a folder that must not be read
+        return str(error.strerror)
+    if stat.S_ISREG(mode):
+        return None
+    return "it is a folder" if stat.S_ISDIR(mode) else "it is a device or a pipe"
 
 
 def read_images(

@@ -31,7 +31,7 @@ from fedra.core.random import generator, key
 from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.cache import caching
 from fedra.data.clients import LocalLabels, PooledClients, SeparateClients
-from fedra.data.image_sizes import UNALIGNED
+from fedra.data.image_sizes import LEFT_OUT, UNALIGNED
 from fedra.data.partition import split
 from fedra.data.streaming import STREAMED
 from fedra.data.validation import hold_out
@@ -338,8 +338,10 @@ def build_dataset(config: Config) -> Dataset:
 
 
 def data_notes(dataset: Dataset) -> str | None:
-    """Return the warnings about face images that are not aligned crops, and the note on streamed images."""
+    """Return the warnings about images that are not aligned crops or were left out, and the note on streamed images."""
     notes = [f"warning: {note}" for name, note in dataset.notes.items() if name.startswith(UNALIGNED)]
+    if skipped := dataset.notes.get(LEFT_OUT, "").splitlines():
+        notes.append(f"warning: {len(skipped):,} images were left out, such as {skipped[0]}")
     return "\n".join([*notes, *(dataset.notes[name] for name in (STREAMED,) if name in dataset.notes)]) or None
 
 

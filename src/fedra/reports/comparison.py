@@ -33,6 +33,7 @@ from fedra.pictures import (
 )
 from fedra.reports.sweep_table import Cell, Point, short
 from fedra.storage.run_folder import RunFolder
+from fedra.writing import as_unicode
 from fedra.writing import save_figure
 
 Metrics = Sequence[Mapping[str, Any]]
@@ -121,7 +122,7 @@ def titles(folders: Sequence[RunFolder]) -> list[str]:
     """Return a name for each run: its algorithm, marked if centralized, and its folder if names are equal."""
     names = [title(folder.config()) for folder in folders]
     return [
-        name if names.count(name) == 1 else f"{name} ({folder.path})"
+        name if names.count(name) == 1 else as_unicode(f"{name} ({folder.path})")
         for name, folder in zip(names, folders, strict=True)
     ]
 

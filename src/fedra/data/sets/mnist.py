@@ -37,8 +37,8 @@ MNIST_MD5 = (
     "ec29112dd5afa0611ce80d1b7f02629c",
 )
 FASHION_MIRRORS = (
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # last, because it has no TLS
 )
 FASHION_MD5 = (
     "8d4fb7e6c68d591d4c3dfef9ec88bf0d",

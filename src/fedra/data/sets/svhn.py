@@ -18,16 +18,17 @@ from fedra.data.loading import DATASETS
 from fedra.data.matlab import DamagedMatlab, read_matlab
 from fedra.errors import DataError
 
-SITE = "http://ufldl.stanford.edu/housenumbers/"
+SITES = ("https://ufldl.stanford.edu/housenumbers/", "http://ufldl.stanford.edu/housenumbers/")
+"""The authors' server, with TLS first."""
 TRAIN = RemoteFile(
     "train_32x32.mat",
-    (SITE + "train_32x32.mat",),
+    tuple(site + "train_32x32.mat" for site in SITES),
     md5="e26dedcc434d2e4c54c9b2d4a06d8373",
     size=182040794,
 )
 TEST = RemoteFile(
     "test_32x32.mat",
-    (SITE + "test_32x32.mat",),
+    tuple(site + "test_32x32.mat" for site in SITES),
     md5="eb5a983be6a315427106f1b164d9cef3",
     size=64275384,
 )

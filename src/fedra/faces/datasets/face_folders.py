@@ -86,6 +86,7 @@ def faces(
         [under(root, folder) for folder in folders],
         level=groups == "level",
         shared_names=shared_names,
+        faults=faults,
     )
     wanted = with_enough_images(_apply_lists(root, listing, take, leave_out).classes, least)
     wanted = set(sorted(wanted)[:identities])
@@ -184,7 +185,8 @@ def lfw(
     `stream` is that of the data set 'faces'. To verify all 6,000 pairs, train on 'faces' with `verify = "lfw"`.
     """
     base = root / Path(folder).expanduser()
-    listing = list_people([base, *(root / Path(other).expanduser() for other in also)], shared_names=shared_names)
+    others = [root / Path(other).expanduser() for other in also]
+    listing = list_people([base, *others], shared_names=shared_names, faults=faults)
     prefix = f"{base.name}/" if shared_names == "apart" else ""
     trained, unseen = ({prefix + person for person in part} for part in _split_people(base, fold))
     own = {person for person, group in zip(listing.classes, listing.groups, strict=True) if group == base.name}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedra.core.deferred import DeferredInputs
 from fedra.data.cache import cached
-from fedra.data.image_sizes import UNALIGNED, crop_note, image_sizes
+from fedra.data.image_sizes import LEFT_OUT, UNALIGNED, crop_note, image_sizes
 from fedra.data.images import Listing, find_unusable_images, list_images, read_usable_images, shorten_list
 from fedra.data.streaming import ImageFiles, choose_stream
 from fedra.errors import ConfigError, DataError, nearest
@@ -32,7 +32,13 @@ class GatheredPeople:
     notes: Mapping[str, str]
 
 
-def list_people(folders: Sequence[Path], *, level: bool = False, shared_names: SharedNames = "refuse") -> Listing:
+def list_people(
+    folders: Sequence[Path],
+    *,
+    level: bool = False,
+    shared_names: SharedNames = "refuse",
+    faults: Faults = "refuse",
+) -> Listing:
     """List the images folder/identity/image of several folders, with the folders as groups.
 
     With `level`, list folder/group/identity/image with these groups. A name in two folders raises, or is one person
@@ -43,9 +49,11 @@ def list_people(folders: Sequence[Path], *, level: bool = False, shared_names: S
     paths: list[Path] = []
     people: list[str] = []
     groups: list[str] = []
+    odd: list[str] = []
     home: dict[str, Path] = {}
     for folder in folders:
-        found = list_images(folder, groups=level)
+        found = list_images(folder, groups=level, skip_odd=faults == "skip")
+        odd += found.odd
         for name in dict.fromkeys(found.classes):
             if home.setdefault(name, folder) != folder and shared_names == "refuse":
                 raise DataError(
@@ -55,7 +63,7 @@ def list_people(folders: Sequence[Path], *, level: bool = False, shared_names: S
         paths += found.paths
         people += [f"{folder.name}/{name}" for name in found.classes] if shared_names == "apart" else found.classes
         groups += [f"{folder.name}/{group}" if group else folder.name for group in found.groups]
-    return Listing(tuple(paths), tuple(people), tuple(groups))
+    return Listing(tuple(paths), tuple(people), tuple(groups), tuple(odd))
 
 
 def select_people(listing: Listing, wanted: Iterable[str]) -> Listing:
@@ -80,7 +88,8 @@ def first_of_each(listing: Listing, most: int | None) -> Listing:
 def rows_of(listing: Listing, rows: Sequence[int]) -> Listing:
     """Return the given rows of a listing."""
     columns = (listing.paths, listing.classes, listing.groups)
-    return Listing(*(tuple(column[row] for row in rows) for column in columns))  # type: ignore[arg-type]
+    chosen = (tuple(column[row] for row in rows) for column in columns)
+    return Listing(*chosen, odd=listing.odd)  # type: ignore[arg-type]
 
 
 def read_names(path: Path, known: Iterable[str]) -> set[str]:
@@ -133,13 +142,14 @@ def gather(
     people = hashlib.blake2b("\n".join(listing.classes).encode(), digest_size=16).hexdigest()
     fields = {"size": size, "faults": faults, "people": people, "sizes": True} | ({"stream": True} if streams else {})
     cache = cached(root, name, listing.paths, decode, fields)
-    skipped = bytes(cache["left_out"].tolist()).decode()
-    notes = why | ({"left out": skipped} if skipped else {})
+    unread = bytes(cache["left_out"].tolist()).decode()
+    skipped = "\n".join([*unread.splitlines(), *listing.odd])
+    notes = why | ({LEFT_OUT: skipped} if skipped else {})
     if note := crop_note(cache["sizes"], (size, size)):
         notes[UNALIGNED] = note
     if not len(cache["rows"]):
         raise DataError(f"'{name}' has no usable image: {shorten_list(skipped.splitlines())}")
-    used = listing if not skipped else rows_of(listing, cache["rows"].tolist())
+    used = listing if not unread else rows_of(listing, cache["rows"].tolist())
     return GatheredPeople(DeferredInputs(ImageFiles.of(used.paths, size)) if streams else cache["inputs"], used, notes)
 
 

@@ -6,6 +6,7 @@ import csv
 import errno
 import hashlib
 import io
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -19,7 +20,7 @@ from fedra.faces.photos.alignment import align_face
 from fedra.faces.photos.detection import Detector, main_face
 from fedra.faces.photos.known_points import KnownPoints
 from fedra.faces.photos.landmarks import TEMPLATE_SIDE, Points, template
-from fedra.faces.photos.photo_files import list_photos, read_photo_file
+from fedra.faces.photos.photo_files import check_photo_file, list_photos, open_image, read_photo_file
 from fedra.writing import write_atomically
 
 Format = Literal["jpg", "png"]
@@ -150,6 +151,7 @@ def _align(
 ) -> bool:
     """Write one crop; return False if it is up to date."""
     try:
+        check_photo_file(photograph)
         mark = _make_mark(photograph.read_bytes(), relative, finder, size)
         if crop.exists() and not force:
             if _read_mark(crop) == mark:
@@ -195,9 +197,12 @@ def _read_mark(crop: Path) -> str | None:
     from PIL import Image
 
     try:
-        with Image.open(crop) as image:
-            comment = image.info.get("comment")
-    except (OSError, ValueError, SyntaxError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large images
+            check_photo_file(crop)
+            with open_image(crop) as image:
+                comment = image.info.get("comment")
+    except (OSError, ValueError, SyntaxError, DataError, Image.DecompressionBombError):
         return None
     return comment.decode("ascii", "replace") if isinstance(comment, bytes) else comment
 

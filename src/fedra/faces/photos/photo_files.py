@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedra.data.decoding import Bytes
-from fedra.data.images import SUFFIXES
+from fedra.data.images import SUFFIXES, describe_odd_file
 from fedra.errors import DataError
 
 PHOTO_SUFFIXES = (*SUFFIXES, ".heic", ".heif", ".avif")
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
     from PIL.ImageFile import ImageFile
 
-LARGEST = 300_000_000
-"""Maximum number of pixels of a photo: a small file may decompress to more than fits into memory."""
+LARGEST_FILE = 2**29
+"""Maximum size of a photo's file in bytes."""
+LARGEST = 200_000_000
+"""Maximum number of pixels of a photo, as many as phones have; a small file may decompress to more than memory."""
+ORIENTATION = 0x0112
+"""EXIF tag of the rotation; 1 for upright."""
 _OPENING = Lock()
 """Held while Pillow's pixel limit, which is global to the process, is changed."""
 
@@ -44,10 +48,11 @@ def read_photo_file(path: Path | str) -> Bytes:
     from PIL import Image, UnidentifiedImageError
 
     _register_heic()
+    check_photo_file(Path(path))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large images and of invalid EXIF data
-            with _open(Path(path)) as image:
+            with open_image(Path(path)) as image:
                 pixels = to_rgb(image)
     except Image.DecompressionBombError:
         raise DataError(f"the photo '{path}' must have at most {LARGEST:,} pixels: resize it") from None
@@ -57,11 +62,21 @@ def read_photo_file(path: Path | str) -> Bytes:
     return pixels
 
 
+def check_photo_file(path: Path) -> None:
+    """Raise unless a path is a file of a size that a photo can have; a pipe or a device may never end."""
+    reason = describe_odd_file(path)
+    if reason is None and path.stat().st_size > LARGEST_FILE:
+        reason = f"it has more than {LARGEST_FILE // 2**20} MB"
+    if reason is not None:
+        raise DataError(f"the photo '{path}' cannot be read ({reason}): check the file")
+
+
 def to_rgb(image: Picture) -> Bytes:
     """Convert a PIL image to `uint8` (H, W, 3), rotated by its EXIF orientation."""
     from PIL import ImageOps
 
-    pixels: Bytes = np.array(_convert_to_rgb(ImageOps.exif_transpose(image)))
+    upright = image if image.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(image)  # else a copy
+    pixels: Bytes = np.array(_convert_to_rgb(upright))
     return pixels
 
 
@@ -72,7 +87,8 @@ def list_photos(folder: Path | str) -> list[Path]:
         folder: The folder to search.
 
     Returns:
-        The paths, sorted. HEIC and AVIF files are included even if this machine cannot read them.
+        The paths, sorted. HEIC and AVIF files are included even if this machine cannot read them, and so are folders,
+        dangling links and devices with the name of an image, so that whoever reads the list reports them.
 
     Example:
         >>> list_photos("staff/Ada")
@@ -81,7 +97,7 @@ def list_photos(folder: Path | str) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"the folder '{folder}' does not exist: give a folder of photos")
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES and path.is_file())
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES)
     return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
 
 
@@ -98,7 +114,7 @@ def _unidentified_reason(path: Path) -> str:
     return "not an image"
 
 
-def _open(path: Path) -> ImageFile:
+def open_image(path: Path) -> ImageFile:
     """Open an image with our own pixel limit; Pillow's default rejects photos of current phones."""
     from PIL import Image
 
@@ -120,7 +136,7 @@ def _convert_to_rgb(image: Picture) -> Picture:
         with_alpha = image.convert("RGBA")
         white = Image.new("RGBA", with_alpha.size, "white")
         return Image.alpha_composite(white, with_alpha).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _to_eight_bits(values: NDArray[Any]) -> Bytes:
