@@ -252,3 +252,17 @@ def test_threads_are_given_back() -> None:
 
 def test_one_worker_per_core_that_may_be_used() -> None:
     assert 1 <= default_workers() <= (os.cpu_count() or 1)
+
+
+def test_forks_need_no_shm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers often have 64 MB of it."""
+
+    def full(_: torch.Tensor) -> None:
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)")
+
+    expected = toy.run(toy.job(fedavg(), toy.conv(torch.float32)), runner="sequential")
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    found = toy.run(toy.job(fedavg(), toy.conv(torch.float32)), runner="processes")
+    assert toy.same_bits(found.params, expected.params)
+    with pytest.raises(RunError, match=r"shared memory must have room .*: enlarge /dev/shm"):
+        ProcessRunner(toy.job(fedavg()), 1, 1, "spawn")

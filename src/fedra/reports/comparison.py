@@ -33,8 +33,7 @@ from fedra.pictures import (
 )
 from fedra.reports.sweep_table import Cell, Point, short
 from fedra.storage.run_folder import RunFolder
-from fedra.writing import as_unicode
-from fedra.writing import save_figure
+from fedra.writing import as_unicode, save_figure
 
 Metrics = Sequence[Mapping[str, Any]]
 

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job
@@ -89,10 +90,11 @@ class ProcessRunner:
         self._context: Any = multiprocessing.get_context(start_method)
         if start_method != "fork":  # a fork inherits our memory; other workers need shared tensors
             for tensor in job.tensors():
-                tensor.share_memory_()  # type: ignore[no-untyped-call]
+                _move_to_shared_memory(tensor)
         start = job.initial()
         # Contiguous copies in shared memory; workers convert them to the model's memory format.
-        self._models = SharedModels(*(Weights(_share(start.params), _share(start.buffers)) for _ in range(2)))
+        share = _share_with_forks if start_method == "fork" else _share
+        self._models = SharedModels(*(Weights(share(start.params), share(start.buffers)) for _ in range(2)))
         self._evaluation: PooledEvaluation | None = None
         self._short = True  # whether this round's messages are short enough to be sent ahead
         self._deaths: dict[Any, int] = {}
@@ -286,7 +288,33 @@ def _publish(weights: Weights, shared: Weights) -> None:
 
 
 def _share(values: Params) -> Params:
-    return {name: value.contiguous().cpu().share_memory_() for name, value in values.items()}  # type: ignore[no-untyped-call]
+    """Return copies that a new process can open by name, in /dev/shm on Linux."""
+    copies = {name: value.contiguous().cpu() for name, value in values.items()}
+    for value in copies.values():
+        _move_to_shared_memory(value)
+    return copies
+
+
+def _move_to_shared_memory(tensor: Tensor) -> None:
+    try:
+        tensor.share_memory_()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        size = tensor.numel() * tensor.element_size() / 1e6
+        raise RunError(
+            f"shared memory must have room for the model and the data, got none for {size:.1f} MB "
+            f"({str(error).partition(chr(10))[0][:200]}): enlarge /dev/shm (containers often have 64 MB), set "
+            "start_method = 'fork', or use the runner 'sequential'"
+        ) from None
+
+
+def _share_with_forks(values: Params) -> Params:
+    """Return copies in memory that forks share; it needs no /dev/shm, which is small in containers."""
+    copies = {}
+    for name, value in values.items():
+        size = value.numel() * value.element_size()
+        copy = torch.from_numpy(shared_memory(max(size, 1)))[:size].view(value.dtype).view(value.shape)
+        copies[name] = copy.copy_(value)
+    return copies
 
 
 def default_workers() -> int:
