@@ -136,3 +136,12 @@ def test_a_photo_of_too_many_pixels_is_told(tmp_path: Path) -> None:
     path.write_bytes(content[:frame] + (17_000).to_bytes(2, "big") * 2 + content[frame + 4 :])
     with pytest.raises(DataError, match="must have at most 200,000,000 pixels: resize it"):
         read_photo_file(path)
+
+
+def test_a_run_tells_of_photos_that_are_not_aligned(tmp_path: Path) -> None:
+    folder = crops(tmp_path / "photos", 4, 4)
+    for path in folder.rglob("*.png"):
+        with Image.open(path) as image:
+            image.resize((64, 48)).save(path)
+    found = load("faces", root=tmp_path, folders=(str(folder),), size=32, test_fraction=0.3)
+    assert "warning: 8 of 8 images are not 32x32 (most are 48x64)" in str(data_notes(found))
