@@ -1,6 +1,6 @@
-"""Whether the false-accept statement of `fedra faces identify` holds: the stated rate against the rate of strangers.
+"""Whether the false-accept statement of `fedra faces identify` holds for people who are not enrolled.
 
-Many random divisions of people into those a threshold is calibrated on, those who are enrolled and strangers (all
+Many random divisions of people into those a threshold is calibrated on, those who are enrolled and unknown people (all
 others, so that the measured rate is nearly exact). Printed are the mean of the stated rate, the mean of the measured
 one, and how often the stated 95 % interval holds the measured rate. The control is the threshold of pairs on templates,
 which `identify` must not use.
@@ -52,7 +52,7 @@ def read_people(path: str) -> tuple[Tensor, Tensor]:
 def divide(
     features: Tensor, people: Tensor, calibrated: int, enrolled: int, far: float, random: np.random.Generator
 ) -> tuple[Decision, Tensor, Tensor]:
-    """Calibrate on some people, enroll others, and return the decision, the templates and the strangers' photos."""
+    """Calibrate on some people, enroll others, and return the decision, the templates and the photos of all others."""
     counts = torch.bincount(people)
     able = np.flatnonzero((counts >= ENROLLED + 1).numpy())
     order = random.permutation(able)
@@ -67,8 +67,8 @@ def divide(
 def measure(features: Tensor, people: Tensor, divisions: int, calibrated: int, enrolled: int, far: float) -> Tally:
     random, tally = np.random.default_rng(0), Tally()
     for _ in range(divisions):
-        decision, templates, strangers = divide(features, people, calibrated, enrolled, far, random)
-        scores = torch.nn.functional.normalize(strangers) @ torch.nn.functional.normalize(templates).T
+        decision, templates, unknown = divide(features, people, calibrated, enrolled, far, random)
+        scores = torch.nn.functional.normalize(unknown) @ torch.nn.functional.normalize(templates).T
         best = scores.max(dim=1).values
         rate = decision.gallery_rate([ENROLLED] * enrolled)
         if rate is None or rate.low is None or rate.high is None:

@@ -89,13 +89,13 @@ def make_odd(folder: Path) -> list[str]:
 def test_what_is_no_file_is_counted(tmp_path: Path) -> None:
     folder = crops(tmp_path / "crops", 4, 4)
     names = make_odd(folder / "p0")
-    with pytest.raises(DataError, match="4 entries with names of images are no files") as told:
+    with pytest.raises(DataError, match="4 entries with names of images are not files") as told:
         load("imagefolder", root=tmp_path, path=str(folder))
     assert all(name in str(told.value) for name in names)
-    with pytest.raises(DataError, match="4 entries with names of images are no files"):
+    with pytest.raises(DataError, match="4 entries with names of images are not files"):
         verification_set(folder, root=tmp_path, size=32)
     given = {"root": tmp_path, "folders": (str(folder),), "size": 32, "test_fraction": 0.3}
-    with pytest.raises(DataError, match="4 entries with names of images are no files"):
+    with pytest.raises(DataError, match="4 entries with names of images are not files"):
         load("faces", **given)
     left = load("faces", **given, faults="skip")
     assert len(left.train) + len(left.test) == 8

@@ -1,4 +1,4 @@
-"""The false-accept statement of `identify` holds for strangers; that of pairs would not."""
+"""The false-accept statement of `identify` holds for unknown people; that of pairs would not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def benchmark() -> ModuleType:
     return module
 
 
-def test_the_stated_rate_is_that_of_strangers(benchmark: ModuleType) -> None:
+def test_the_stated_rate_is_that_of_unknown_people(benchmark: ModuleType) -> None:
     features, people = benchmark.draw_people(400, 5, 0)
     tally = benchmark.measure(features, people, divisions=8, calibrated=80, enrolled=30, far=1e-3)
     assert len(tally.held) == 8

@@ -35,7 +35,7 @@ class Listing:
     classes: tuple[str, ...]
     groups: tuple[str, ...]
     odd: tuple[str, ...] = ()
-    """What has the name of an image and is no file, each with the reason."""
+    """What has the name of an image and is not a file, each with the reason."""
 
 
 def list_images(base: Path, *, groups: bool = False, skip_odd: bool = False) -> Listing:
@@ -55,7 +55,7 @@ def list_images(base: Path, *, groups: bool = False, skip_odd: bool = False) -> 
                 raise DataError(f"the class folder {folder} must contain images, got none: add some or remove it")
             found += [(image, folder.name, group.name if groups else "") for image in images]
     if odd and (not skip_odd or not found):
-        raise DataError(f"{len(odd)} entries with names of images are no files, remove them: {shorten_list(odd)}")
+        raise DataError(f"{len(odd)} entries with names of images are not files, remove them: {shorten_list(odd)}")
     paths, classes, owners = zip(*found, strict=True)
     return Listing(paths, classes, owners, tuple(odd))
 
@@ -96,10 +96,9 @@ def describe_odd_file(path: Path) -> str | None:
     """Return why a path is not a file that can be read, such as a dangling link; None if it is one."""
     try:
         mode = path.stat().st_mode
-    except FileNotFoundError:
-        return "its link leads nowhere" if path.is_symlink() else "it does not exist"
-    except OSError as error:  # a loop of links, or a folder that must not be read
-        return str(error.strerror)
+    except OSError as error:  # a loop of links, a folder that must not be read, or nothing at all
+        dangling = isinstance(error, FileNotFoundError) and path.is_symlink()
+        return "its link leads nowhere" if dangling else str(error.strerror)
     if stat.S_ISREG(mode):
         return None
     return "it is a folder" if stat.S_ISDIR(mode) else "it is a device or a pipe"

@@ -88,8 +88,8 @@ def first_of_each(listing: Listing, most: int | None) -> Listing:
 def rows_of(listing: Listing, rows: Sequence[int]) -> Listing:
     """Return the given rows of a listing."""
     columns = (listing.paths, listing.classes, listing.groups)
-    chosen = (tuple(column[row] for row in rows) for column in columns)
-    return Listing(*chosen, odd=listing.odd)  # type: ignore[arg-type]
+    paths, classes, groups = (tuple(column[row] for row in rows) for column in columns)
+    return Listing(paths, classes, groups, listing.odd)  # type: ignore[arg-type]
 
 
 def read_names(path: Path, known: Iterable[str]) -> set[str]:

@@ -26,8 +26,6 @@ LARGEST_FILE = 2**29
 """Maximum size of a photo's file in bytes."""
 LARGEST = 200_000_000
 """Maximum number of pixels of a photo, as many as phones have; a small file may decompress to more than memory."""
-ORIENTATION = 0x0112
-"""EXIF tag of the rotation; 1 for upright."""
 _OPENING = Lock()
 """Held while Pillow's pixel limit, which is global to the process, is changed."""
 
@@ -75,8 +73,7 @@ def to_rgb(image: Picture) -> Bytes:
     """Convert a PIL image to `uint8` (H, W, 3), rotated by its EXIF orientation."""
     from PIL import ImageOps
 
-    upright = image if image.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(image)  # else a copy
-    pixels: Bytes = np.array(_convert_to_rgb(upright))
+    pixels: Bytes = np.array(_convert_to_rgb(ImageOps.exif_transpose(image)))
     return pixels
 
 
@@ -88,7 +85,7 @@ def list_photos(folder: Path | str) -> list[Path]:
 
     Returns:
         The paths, sorted. HEIC and AVIF files are included even if this machine cannot read them, and so are folders,
-        dangling links and devices with the name of an image, so that whoever reads the list reports them.
+        dangling links and devices with the name of an image, which are reported when they are read.
 
     Example:
         >>> list_photos("staff/Ada")
