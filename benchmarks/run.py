@@ -30,6 +30,7 @@ NAMES = (
     "gallery",
     "peers",
     "sites",
+    "protection",
 )
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEADING = ["| benchmark | what | measured | target | | seconds |", "| --- | --- | ---: | ---: | --- | --- |"]

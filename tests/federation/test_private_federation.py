@@ -122,3 +122,8 @@ def test_plans_whose_sites_could_not_protect_examples(
     local = {"batch": 20, "sampling": "poisson"}
     with pytest.raises(ConfigError, match=sentence):
         check_plan(plan_of({"evaluation": "server", **rules}, privacy={**EXAMPLES, **privacy}, local=local))
+
+
+def test_a_federation_simulates_no_attack() -> None:
+    with pytest.raises(ConfigError, match="which a federation does not do"):
+        check_plan(plan_of(attack={"name": "noise"}))

@@ -43,9 +43,7 @@ SCHEDULE_EXAMPLE = "{ name = 'cosine', warmup = 5 }"
 def build_algorithm(section: sections.AlgorithmSection) -> Algorithm:
     """Build the algorithm of a section with all its parts."""
     algorithm = _build_algorithm(section.name, section.settings)
-    for extra in section.plus:
-        algorithm = algorithm.plus(_build_part(extra, "algorithm.plus"))
-    return algorithm
+    return algorithm.plus(*(_build_part(extra, "algorithm.plus") for extra in section.plus))
 
 
 def build_schedule(value: str | Mapping[str, Any]) -> RateSchedule:

@@ -1,4 +1,4 @@
-"""The sections of a configuration that protect clients: `[privacy]` and `[secure]`."""
+"""The sections of a configuration that protect clients, or attack them: `[privacy]`, `[secure]` and `[attack]`."""
 
 from __future__ import annotations
 
@@ -86,3 +86,15 @@ class SecureSection(Section):
         0, ge=0, le=10**6, description="clients that each client shares masks with, an even number; 0 for all"
     )
     bound: float = Field(1.0, gt=0, le=1e12, description="largest absolute value of a number; larger ones are clipped")
+
+
+class AttackSection(Section):
+    """Simulated malicious clients, for research and tests; a real federation refuses it."""
+
+    name: Literal["none", "sign-flip", "scaled", "noise", "label-flip", "alie", "min-max", "not-finite"] = Field(
+        "none", description="what malicious clients send; see docs/robust.md"
+    )
+    share: float = Field(0.2, gt=0, lt=1, description="share of all clients that is malicious, drawn by seed")
+    scale: float = Field(
+        5.0, gt=0, le=1e12, description="factor on the honest mean (sign-flip, noise) or on the own update (scaled)"
+    )

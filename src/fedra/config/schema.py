@@ -24,7 +24,7 @@ from fedra.config.bounds import (
     Times,
     derive_rounds,
 )
-from fedra.config.privacy_sections import PrivacySection, SecureSection
+from fedra.config.privacy_sections import AttackSection, PrivacySection, SecureSection
 from fedra.config.section import NamedSection as NamedSection
 from fedra.config.section import Section as Section
 from fedra.core.precision import Wanted
@@ -320,6 +320,7 @@ class Config(Section):
     log: LogSection = LogSection()
     privacy: PrivacySection = PrivacySection()
     secure: SecureSection = SecureSection()
+    attack: AttackSection = AttackSection()
     sweep: SweepSection | None = None
 
     @model_validator(mode="after")

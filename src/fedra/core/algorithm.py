@@ -220,10 +220,22 @@ class Algorithm:
             ```
         """
         result: Algorithm = self
+        combine: Combine | None = None
         for other in others:
             for part in _differences(other) if isinstance(other, Algorithm) else (other,):
+                if isinstance(part, Combine):
+                    _check_one_rule(combine, part)
+                    combine = part
                 result = _put(result, part)
         return result
+
+
+def _check_one_rule(before: Combine | None, part: Combine) -> None:
+    if before is not None and before != part:
+        raise ConfigError(
+            f"plus must name at most one combine rule, got '{before.name}' and '{part.name}', of which only the last "
+            "would act: keep one of them"
+        )
 
 
 def _put(algorithm: Algorithm, part: Part) -> Algorithm:

@@ -23,6 +23,7 @@ from fedra.console import steps, tell
 from fedra.core.job import Job, ServerJob
 from fedra.core.round_zero import examples_in_round_zero
 from fedra.errors import FedraError, RunError, RunFailed
+from fedra.experiment.attacks import AttackedRunner, AttackObserver, check_attack, choose_malicious, poison_labels
 from fedra.experiment.build import Built, ServerBuilt, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.final_test import run_final_tests
@@ -110,7 +111,13 @@ class LocalEngine:
 
     def __init__(self, config: Config, built: Built) -> None:
         self._config, self.built = config, built
-        self.job = add_diagnostics(config, built.job)
+        check_attack(config.attack, centralized=is_centralized(config), owned=built.job.owners is not None)
+        self.job = poison_labels(add_diagnostics(config, built.job), config.attack)
+
+    @property
+    def malicious(self) -> tuple[int, ...]:
+        """The clients that are malicious in a simulated attack."""
+        return choose_malicious(self._config.attack, len(self.job.clients), self.job.seed)
 
     @contextmanager
     def open_runner(self, console: Console | None) -> Iterator[Runner]:
@@ -118,13 +125,13 @@ class LocalEngine:
             tell(console, "ray: starting the workers, which takes a few seconds")
         runner = build_runner(self._config, self.job)
         try:
-            yield runner
+            yield AttackedRunner(runner, self.job, self._config.attack) if self.malicious else runner
         finally:
             runner.close()
 
     def observers(self, past: list[dict[str, Any]]) -> tuple[Observer, ...]:
         wanted = self._config.diagnostics
-        found = observers(
+        found: tuple[Observer, ...] = observers(
             wanted.classes,
             wanted.preservation,
             wanted.divergence,
@@ -132,6 +139,8 @@ class LocalEngine:
             past,
             class_vectors=wanted.class_vectors,
         )
+        if self.malicious:
+            found = (*found, AttackObserver(self.malicious))
         return (*found, softmax_agreement(self.job)) if wanted.softmax_agreement else found
 
     def grow(self, state: State) -> bool:
@@ -140,7 +149,10 @@ class LocalEngine:
     def final_tests(
         self, state: State, folder: RunFolder | None, console: Console | None, best: BestModel | None
     ) -> dict[str, Any]:
-        return run_final_tests(self._config, self.built, self.job, state, folder, console, best)
+        tested = run_final_tests(self._config, self.built, self.job, state, folder, console, best)
+        if not self.malicious:
+            return tested
+        return {**tested, "attack": {**self._config.attack.model_dump(), "clients": list(self.malicious)}}
 
 
 def execute(

@@ -56,6 +56,8 @@ def check_plan(plan: FederationPlan) -> Algorithm:
         raise ConfigError(f"diagnostics.{wanted[0]} needs the clients' data, which a federation does not have: drop it")
     if config.faults.dropout or config.faults.straggler or config.faults.deadline is not None:
         raise ConfigError("[faults] simulates failures, and a federation has real ones: remove dropout and deadline")
+    if config.attack.name != "none":
+        raise ConfigError("[attack] simulates malicious clients, which a federation does not do: remove the section")
     _check_private_plan(plan)
     return algorithm
 
