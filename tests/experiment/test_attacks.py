@@ -83,7 +83,7 @@ def test_a_robust_rule_withstands_what_the_mean_does_not():
     table = {**CONFIG, "rounds": 6, "attack": {"name": "sign-flip", "share": 0.25, "scale": 10.0}}
     mean = fedra.run(table).summary["final_accuracy"]
     robust = fedra.run({**table, "algorithm": {"name": "fedavg", "plus": ["median"]}}).summary["final_accuracy"]
-    assert robust > mean + 0.2
+    assert robust > mean + 0.1
 
 
 def test_two_combine_rules_are_refused():
