@@ -78,6 +78,10 @@ def test_all_runs_can_be_built(paper: str, size: str) -> None:
             algorithms = {run[1].algorithm.model_dump_json(): run[1].algorithm for p in grid.points for run in p.runs}
             for algorithm in algorithms.values():
                 assert build_algorithm(algorithm).objective
+            runs = [run[1] for p in (*grid.points, *([grid.first] if grid.first else [])) for run in p.runs]
+            sections = {config.data.model_dump_json() + config.model.model_dump_json(): config for config in runs}
+            for config in sections.values():
+                assert resolve_defaults(config).rounds  # fields that a data set or network does not have are refused
 
 
 def test_printed_numbers_are_the_papers() -> None:

@@ -156,8 +156,9 @@ def _claims(found: Reproduction) -> list[str]:
     table = "\n".join([body[0], "| --- | --- | --- |", *body[1:]])
     rule = (
         f"Paired over seeds, one-sided at {LEVEL:g}: a t-test for {FEWEST} to {RANKED - 1} seeds, the exact Wilcoxon "
-        f"signed-rank test from {RANKED} on. A claim of several comparisons holds if each is significant, and does not "
-        "hold if one is significant in the opposite direction at the level divided by their number. With fewer than "
+        f"signed-rank test from {RANKED} on. A claim of several comparisons holds if each is significant (in part, if "
+        "some were not run), and does not hold if one is significant in the opposite direction at the level divided by "
+        "their number. With fewer than "
         f"{FEWEST} seeds no claim can be decided. A verdict is about this size, not about the paper's."
     )
     return ["## The paper's claims", table, rule]

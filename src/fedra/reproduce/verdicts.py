@@ -27,7 +27,7 @@ FEWEST = 3
 RANKED = 6
 """Fewest seeds for the signed-rank test; below, its smallest p-value would exceed the level or be close to it."""
 
-Outcome = Literal["holds", "does not hold", "cannot be decided"]
+Outcome = Literal["holds", "holds in part", "does not hold", "cannot be decided"]
 ClaimKind = Literal["greater", "less", "within", "increasing", "decreasing", "steadier", "peak"]
 Values = Mapping[tuple[str, str], Sequence[float | None]]
 """One number per seed for each cell (row, column)."""
@@ -151,7 +151,8 @@ class Verdict:
 
     Args:
         claim: The claim.
-        outcome: "holds", "does not hold" or "cannot be decided".
+        outcome: "holds", "does not hold", "cannot be decided", or "holds in part" if every comparison that was run is
+            significant but others were not run.
         reason: Why, in one sentence.
         tests: The comparisons.
     """
@@ -228,7 +229,7 @@ def _conclude(claim: Claim, tests: tuple[PairedTest, ...], missing: Sequence[str
     weakest = max(tests, key=lambda test: test.agree or 0.0)
     count = f"all {len(tests)} comparisons, the weakest: " if len(tests) > 1 else ""
     reason = f"{count}{weakest.name}: mean {weakest.mean:+.3g}, p = {weakest.agree:.2g} ({weakest.test})"
-    return Verdict(claim, "holds", reason + left_out, tests)
+    return Verdict(claim, "holds in part" if missing else "holds", reason + left_out, tests)
 
 
 Pair = tuple[str, list[float] | None]
