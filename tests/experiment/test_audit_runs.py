@@ -16,6 +16,9 @@ import fedra
 from fedra.errors import ConfigError, RunError
 from fedra.experiment.auditing import audit_run, mechanism_attack
 from fedra.parts.private import PrivateMean
+from fedra.parts.private_gradient import PrivateGradient
+from fedra.privacy.accounting import Mechanism
+from fedra.privacy.audit import judge_canaries
 from fedra.privacy.client_level import ClipAndNoise
 from tiny import call, mistake, table
 
@@ -242,3 +245,28 @@ def test_the_attacks_are_those_of_the_help(capsys: pytest.CaptureFixture[str]) -
     _, shown, _ = call(capsys, "audit", "--help")
     for name in audit_run.ATTACKS:
         assert name in shown
+
+
+def test_canary_examples_find_a_clip_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, releases, rate, delta = PrivateGradient(clip=0.5, noise=4.0, batch=10), 30, 0.5, 1e-4
+    accounted = Mechanism(rule.noise, rate).epsilon(releases, delta)
+    right = judge_canaries(mechanism_attack.run_example_canaries(rule, releases, rate), accounted, delta, "an example")
+    assert right.violation is None
+    assert right.figures[1].low < accounted * 1.15
+
+    def unclipped(self: PrivateGradient, total: Any, gradients: Any, real: Any, functional: bool) -> Any:
+        return {name: total[name] + value.sum(dim=0) for name, value in gradients.items()}
+
+    monkeypatch.setattr(PrivateGradient, "_add", unclipped)
+    broken = judge_canaries(mechanism_attack.run_example_canaries(rule, releases, rate), accounted, delta, "an example")
+    assert broken.violation is not None
+
+
+def test_a_run_with_private_examples_hides_images_from_the_server_too(tmp_path: Path) -> None:
+    private = {"level": "example", "delta": 0.001, "noise": 4.0, "clip": 1.0}
+    run = trained(tmp_path / "run", data=NOISE, privacy=private, local={"sampling": "poisson"}, rounds=1)
+    audit = fedra.audit(run, attacks=["uploads", "mechanism", "photographs"], images=2, steps=20)
+    assert figure(audit, "upload of one image", "PSNR above").value < 1
+    assert audit.violations == ()
+    accounted = audit.findings[-1].figures[0].value
+    assert accounted >= audit.guarantee["epsilon"] * 0.999

@@ -21,8 +21,9 @@ class BestModel(Callback):
     If the run has a folder, the weights are written before the checkpoint of the round, so a resumed run has them.
     """
 
-    def __init__(self, metric: Metric, about: Mapping[str, Any]) -> None:
+    def __init__(self, metric: Metric, about: Mapping[str, Any], private: bool = False) -> None:
         self.metric, self.round = metric, 0
+        self._private = private  # whether only the owner may read the file: it holds class vectors of people
         self.value: float | None = None
         self._path: Path | None = None
         self._about = dict(about)
@@ -47,7 +48,8 @@ class BestModel(Callback):
         self.round, self.value, self._weights = metrics["round"], value, run.weights
         if run.folder is not None and self._path is not None:
             claim(run.folder, BEST_MODEL)
-            save_model(self._path, run.weights, {**self._about, "round": self.round, "value": value})
+            about = {**self._about, "round": self.round, "value": value}
+            save_model(self._path, run.weights, about, self._private)
 
     def weights(self, like: Weights) -> Weights | None:
         """Return the weights of the best round, split into parameters and buffers as in `like`, or None."""

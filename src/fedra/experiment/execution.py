@@ -177,7 +177,11 @@ def execute(
         folder=folder.path if folder else None,
         console=console,
     )
-    best = None if job.validation is None else BestModel(built.measures.best, built.about(config))
+    best = (
+        None
+        if job.validation is None
+        else BestModel(built.measures.best, built.about(config), private=job.algorithm.owns_classes)
+    )
     notify = Callbacks([*standing, *([best] if best else [])], callbacks, run)
     summary: dict[str, Any] = {"status": "interrupted"}
     private = open_private_run(config, job, folder, started=state.round > 0)
@@ -308,7 +312,8 @@ def _save_interim(
     if folder is not None and state.round:
         folder.claim("model.safetensors")
         about = {**built.about(config), "round": state.round}
-        save_model(folder.path / "model.safetensors", state.server.weights, about)
+        private = built.job.algorithm.owns_classes
+        save_model(folder.path / "model.safetensors", state.server.weights, about, private)
         folder.write_interim(summary)
 
 

@@ -151,7 +151,8 @@ def export(
     about = _about(trained, run.path / "model.safetensors", module, length)
     text = model_card(run, config, summary, about, path.name, license)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, _with_metadata(graph, about))
+    # A head of class vectors shows people: then only the owner can read the file.
+    write_atomically(path, _with_metadata(graph, about), private=sharing.is_owned("head.weight"))
     card = path.with_suffix(".md")
     write_atomically(card, text.encode())
     return ExportResult(path, card, length, difference)

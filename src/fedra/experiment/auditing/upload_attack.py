@@ -13,12 +13,14 @@ from fedra.console import steps
 from fedra.core.draws import Draws
 from fedra.core.job import Job
 from fedra.core.model import Weights
+from fedra.core.private_steps import private_steps
 from fedra.core.random import generator
 from fedra.core.round import broadcast, init_server
 from fedra.core.tree import Params
 from fedra.core.view import Batch, View
 from fedra.experiment.auditing.audit_target import AuditTarget, UnfitAttack
 from fedra.parts.private import PrivateMean
+from fedra.parts.private_gradient import PrivateGradient
 from fedra.privacy.audit.findings import AuditFigure, Finding
 from fedra.privacy.audit.gradient_inversion import (
     clip_and_noise,
@@ -30,6 +32,8 @@ from fedra.privacy.audit.gradient_inversion import (
 from fedra.privacy.audit.membership import mean_interval
 from fedra.privacy.audit.row_inversion import rank_of, share_beaten
 
+SentView = Callable[[Params, torch.Generator], Params]
+"""From the gradient of a step to what an attacker sees of it."""
 OTHERS = 100
 """Other examples among which the right one is searched."""
 EXACT = 0.999
@@ -100,11 +104,10 @@ def attack_uploads(target: AuditTarget) -> tuple[list[Finding], UploadPictures]:
         raise UnfitAttack("it needs the initial weights, and their file is gone or was changed")
     settings, findings = target.settings, []
     batch = min(4, target.config.local.batch or 4)
-    views: list[tuple[str, int, Callable[[Params, torch.Generator], Params]]] = [
-        ("upload of one image, as the server sees it", 1, lambda sent, draw: sent)
-    ]
+    raw = _server_view(target)
+    views = [("upload of one image, as the server sees it", 1, raw)]
     if batch > 1:
-        views.append((f"upload of {batch} images, as the server sees it", batch, lambda sent, draw: sent))
+        views.append((f"upload of {batch} images, as the server sees it", batch, raw))
     noised = _private_view(target)
     if noised is not None:
         views.append(("upload of one image, as all others see it", 1, noised))
@@ -115,7 +118,18 @@ def attack_uploads(target: AuditTarget) -> tuple[list[Finding], UploadPictures]:
     return findings, pictures
 
 
-def _private_view(target: AuditTarget) -> Callable[[Params, torch.Generator], Params] | None:
+def _server_view(target: AuditTarget) -> SentView:
+    """What the server gets: the gradient itself, or with private steps the clipped and noised one.
+
+    A batch is clipped as a whole here, which hides less than example by example.
+    """
+    rule = private_steps(target.job.algorithm)
+    if not isinstance(rule, PrivateGradient):
+        return lambda sent, draw: sent
+    return lambda sent, draw: clip_and_noise(sent, rule.clip, rule.noise, draw)
+
+
+def _private_view(target: AuditTarget) -> SentView | None:
     """What the private mean releases of an upload, at best for an attacker who knows all other uploads."""
     part = target.job.algorithm.combine
     if not isinstance(part, PrivateMean):
@@ -132,7 +146,7 @@ def _attack(
     target: AuditTarget,
     name: str,
     size: int,
-    view: Callable[[Params, torch.Generator], Params],
+    view: SentView,
     pictures: UploadPictures,
     done: Callable[[int], None],
 ) -> Finding:

@@ -76,8 +76,9 @@ def calibrate(
             f"the embeddings of '{on}' must not be collapsed to choose a threshold, but they are ({reason}): train the "
             "model again"
         )
+    name = str(on) if is_dataset else Path(on).resolve().name  # not the path: it would tell about the machine
     with steps(console, "comparing all pairs", count_comparisons(people)) as done:
-        decision = calibrate_people(features, people, far, fingerprint=fingerprint, data=str(on), done=done)
+        decision = calibrate_people(features, people, far, fingerprint=fingerprint, data=name, done=done)
     recognizer.decision = decision
     return Calibration(decision, problems, recognizer.save_decision(decision) if save else None)
 
