@@ -94,3 +94,18 @@ def test_a_threshold_does_not_tell_where_its_photographs_are(tmp_path: Path) -> 
     stored = (tmp_path / "run/threshold.json").read_text(encoding="utf-8")
     assert json.loads(stored)["data"] == "others"
     assert str(tmp_path) not in stored
+
+
+def test_a_gallery_does_not_tell_where_its_model_is_and_moves_with_it(tmp_path: Path) -> None:
+    from fedra.faces import FaceRecognizer, Gallery
+
+    fedra.run(table(**FACES), out=tmp_path / "here" / "run")
+    image = fedra.data.load("synthetic-faces", identities=2, images=4, size=32, test_fraction=0.25).train.inputs[0]
+    gallery = Gallery.open(tmp_path / "here" / "staff.gallery", FaceRecognizer(tmp_path / "here" / "run"))
+    gallery.enroll("Ada", [image.permute(1, 2, 0).numpy()])
+    file = tmp_path / "here" / "staff.gallery"
+    assert str(tmp_path).encode() not in file.read_bytes()
+    assert mode(file) == 0o600
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = Gallery.open(tmp_path / "there" / "staff.gallery")
+    assert moved.names == ("Ada",)

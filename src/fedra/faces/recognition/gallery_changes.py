@@ -83,7 +83,7 @@ def lock_gallery(path: Path) -> Iterator[Path]:
 def replace_file(file: Path, content: GalleryContent) -> tuple[str, ...]:
     """Replace a gallery file atomically, and return a note if it had other hard links."""
     links = file.stat().st_nlink if file.exists() else 1
-    write_atomically(file, content.pack(), private=True)
+    write_atomically(file, content.pack(file.parent), private=True)
     if links == 1:
         return ()
     others = "1 other hard link, which still has" if links == 2 else f"{links - 1} other hard links, which still have"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +47,30 @@ class GalleryMetadata(BaseModel):
     detector: str | None = None
     detector_fingerprint: str | None = None
     digest: str | None = None  # of all else in the file; None in memory, and in files of older versions
+
+    def with_paths(self, change: Callable[[str], str]) -> GalleryMetadata:
+        """Return the metadata with the paths of the model and of a detector file changed."""
+        model = None if self.model is None else self.model.model_copy(update={"path": change(self.model.path)})
+        detector = self.detector
+        if detector is not None and ("/" in detector or os.sep in detector):  # otherwise the name of a built-in one
+            detector = change(detector)
+        return self.model_copy(update={"model": model, "detector": detector})
+
+
+def _absolute(path: str, folder: Path) -> str:
+    """The path that `_relative` was given."""
+    return str((folder / path).resolve()) if path.startswith(("./", f".{os.sep}")) else path
+
+
+def _relative(path: str, folder: Path) -> str:
+    """The path as seen from a folder, so a gallery says nothing about the machine and can move with its model."""
+    if not os.path.isabs(path):
+        return path
+    try:
+        common = Path(os.path.commonpath([path, folder]))
+    except ValueError:  # different drives
+        return path
+    return path if common == Path(common.anchor) else os.path.join(os.curdir, os.path.relpath(path, folder))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,16 +119,18 @@ class GalleryContent:
             raise DataError(
                 f"the gallery '{path}' is damaged ({len(people)} names, {len(templates)} templates): use another file"
             )
+        about = about.with_paths(lambda stored: _absolute(stored, path.resolve().parent))
         return cls(about.model_copy(update={"digest": None}), people, templates, photographs)
 
-    def pack(self) -> bytes:
-        """Return the bytes of the gallery file."""
+    def pack(self, folder: Path | None = None) -> bytes:
+        """Return the bytes of the gallery file, with paths relative to its folder where both have a common one."""
+        about = self.about if folder is None else self.about.with_paths(lambda path: _relative(path, folder.resolve()))
         tensors = {
             "names": torch.frombuffer(bytearray(json.dumps(self.names).encode()), dtype=torch.uint8),
             "templates": self.templates.contiguous(),
             "photographs": self.photographs,
         }
-        about = self.about.model_copy(update={"digest": _digest(self.about, tensors)})
+        about = about.model_copy(update={"digest": _digest(about, tensors)})
         packed: bytes = safetensors.torch.save(tensors, {METADATA: about.model_dump_json()})
         return packed
 
