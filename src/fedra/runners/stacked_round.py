@@ -6,7 +6,7 @@ stack: clients that have finished their steps drop out at its end, and padding m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -15,18 +15,18 @@ from torch.func import vmap
 
 from fedra.core import tree
 from fedra.core.capabilities import ClientState
-from fedra.core.model import Weights
 from fedra.core.private_steps import add_noise, private_steps
 from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.sharing import Sharing
 from fedra.core.teachers import Outputs, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
-from fedra.core.view import Batch, Client, Local
+from fedra.core.view import Batch, Client
 from fedra.errors import ConfigError
 from fedra.runners import stacked_teachers
 from fedra.runners import stacked_tree as stack
 from fedra.runners.stacked_data import StackedBatch, StackedData
+from fedra.runners.stacked_finish import finish_clients
 
 PADDING_NOISE = 1e-3
 """Relative difference of gradients allowed when padding changes; rounding causes far less."""
@@ -165,7 +165,7 @@ def check_masked(program: ClientProgram, own: Tree, batch: StackedBatch, known: 
 @torch.no_grad()
 def finish(program: ClientProgram, data: StackedData, own: Tree, metrics: StepMetrics) -> tuple[list[Tree], Uploads]:
     """The clients' new states and uploads."""
-    finished = list(_finish_clients(program, data, own))
+    memories, extras = finish_clients(program, data, own)
     # The weights become changes in place, which saves a second stack.
     origin = _client(program, own).origin.params
     for name, value in own["params"].items():
@@ -175,29 +175,7 @@ def finish(program: ClientProgram, data: StackedData, own: Tree, metrics: StepMe
         buffers=own["buffers"],
         examples=data.examples,
         steps=data.steps,
-        extras=stack.stack_trees([sent for _, sent in finished], "extras", "finish_client"),
+        extras=extras,
         metrics=metrics,
     )
-    return [memory for memory, _ in finished], uploads
-
-
-def _finish_clients(program: ClientProgram, data: StackedData, own: Tree) -> Iterator[tuple[Tree, Tree]]:
-    """Each client's new state and extras, computed client by client if any part has state."""
-    if not any(part.has_state for part in program.algorithm.with_capability(ClientState).values()):
-        yield from (({}, {}) for _ in data.clients)
-        return
-    flat = tree.flatten({name: value for name, value in own.items() if name != "optimizer"})
-    stacks = {value.untyped_storage().data_ptr() for value in flat.values()}
-
-    def detach(value: Tensor) -> Tensor:
-        """Copy views of the stack, which would keep it alive and change with it."""
-        return value.clone() if value.untyped_storage().data_ptr() in stacks else value
-
-    for index, values in enumerate(stack.unstack(flat, len(data.clients))):
-        one = {"params": {}, "buffers": {}, "memory": {}, "carried": {}, **tree.unflatten(values)}
-        memory = {name: one["memory"].get(name, {}) for name in own["memory"]}
-        client = program.client(memory, data.examples[index], one["label_counts"])
-        weights = Weights({**client.origin.params, **one["params"]}, one["buffers"])
-        local = Local(client=client, weights=weights, steps=data.steps[index], carried=one["carried"])
-        new_memory, sent = program.finish(local)
-        yield tree.each(new_memory, detach), tree.each(sent, detach)
+    return memories, uploads
