@@ -96,5 +96,8 @@ class AttackSection(Section):
     )
     share: float = Field(0.2, gt=0, lt=1, description="share of all clients that is malicious, drawn by seed")
     scale: float = Field(
-        5.0, gt=0, le=1e12, description="factor on the honest mean (sign-flip, noise) or on the own update (scaled)"
+        5.0,
+        gt=0,
+        le=1e12,
+        description="factor on the honest mean (sign-flip, noise) or on the client's update (scaled)",
     )
