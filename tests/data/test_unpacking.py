@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import tarfile
@@ -159,3 +160,11 @@ def test_a_folder_that_cannot_be_written_is_not_the_archives_fault(tmp_path: Pat
     (tmp_path / "into").mkdir(mode=0o500)
     with pytest.raises(DataError, match=r"cannot be unpacked \(.*Permission denied.*\): check"):
         unpack_tar(tmp_path / "some.tar", tmp_path / "into", limit=1000)
+
+
+@pytest.mark.parametrize("length", range(12))
+def test_an_archive_that_ends_in_its_first_bytes_is_a_sentence(length: int, tmp_path: Path) -> None:
+    (tmp_path / "cut.tar.gz").write_bytes(gzip.compress(bytes(2048), mtime=0)[:length])
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        unpack_tar(tmp_path / "cut.tar.gz", tmp_path / "folder", limit=2**20)

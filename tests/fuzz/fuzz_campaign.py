@@ -28,6 +28,8 @@ WORK = ROOT / ".fuzz"
 PAUSE = 0.1
 GRACE = 3.0
 """How many time limits the parent waits for an input before it kills the process."""
+NEVER = 10**6
+"""Seconds of libFuzzer's own limit, which counts the time that a busy machine gives to others."""
 WAITING = 300.0
 """Seconds after which an input that takes no processor time counts as hanging."""
 
@@ -136,7 +138,7 @@ def _run_atheris(
     options = [
         f"-seed={seed + 1}",
         "-max_len=65536",
-        "-timeout=0",
+        f"-timeout={NEVER}",
         "-rss_limit_mb=0",
         "-verbosity=0",
         "-print_final_stats=0",

@@ -41,7 +41,7 @@ def mutate(data: bytes, others: Sequence[bytes], form: Format, chance: random.Ra
     """Return a mutation of `data`: of its tree two times out of three, otherwise of its bytes."""
     if chance.random() < 0.67:
         try:
-            tree = _mutate_tree(form.parse(data), chance)
+            tree = mutate_tree(form.parse(data), chance)
             return form.build(tree)[:LARGEST]
         except Exception:  # the tree cannot be written in the format, or the file was no longer of the format
             pass
@@ -78,7 +78,8 @@ def mutate_bytes(data: bytes, others: Sequence[bytes], chance: random.Random) ->
     return data
 
 
-def _mutate_tree(tree: Tree, chance: random.Random) -> Tree:
+def mutate_tree(tree: Tree, chance: random.Random) -> Tree:
+    """Return a copy of a tree after a few changes of values, names, order and places."""
     tree = {"": copy.deepcopy(tree)}
     for _ in range(chance.randint(1, MOST_STEPS)):
         nodes = list(_places(tree))

@@ -20,7 +20,8 @@ def all_targets() -> dict[str, Target]:
     import targets_of_data
     import targets_of_faces
     import targets_of_federation
+    import targets_of_messages
     import targets_of_runs
 
-    modules = (targets_of_runs, targets_of_data, targets_of_faces, targets_of_federation)
+    modules = (targets_of_runs, targets_of_data, targets_of_faces, targets_of_federation, targets_of_messages)
     return {target.name: target for module in modules for target in module.targets()}

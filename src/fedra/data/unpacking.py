@@ -21,6 +21,10 @@ LONGEST_PATH = 1024
 """Maximum bytes in the path of a member."""
 
 
+DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, TypeError)
+"""What reading a damaged archive raises; a compressed stream that ends in its header is a TypeError."""
+
+
 class _Rejected(Exception):
     """A member is rejected, with the reason."""
 
@@ -48,7 +52,7 @@ def unpack_tar(archive: Path, folder: Path, *, limit: int) -> None:
                 if limit < 0:
                     raise _Rejected("it unpacks to more bytes than this data set can have")
                 _unpack(stream, member, folder)
-    except (_Rejected, tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
+    except (_Rejected, *DAMAGED) as error:
         # Errors of the operating system, such as a full disk, have an errno; those of a damaged archive do not.
         is_damaged = getattr(error, "errno", None) is None
         advice = "delete it and download it again" if is_damaged else f"check {folder.parent}"

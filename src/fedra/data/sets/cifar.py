@@ -6,7 +6,6 @@ Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
 from __future__ import annotations
 
 import tarfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from fedra.data.download import RemoteFile, locate
 from fedra.data.loading import DATASETS
 from fedra.data.sets.cifar_names import CIFAR10_CLASSES, COARSE_CLASSES, FINE_CLASSES
 from fedra.data.sets.pickled import read_batch
+from fedra.data.unpacking import DAMAGED
 from fedra.errors import DataError
 
 PIXELS = 3 * 32 * 32
@@ -200,7 +200,7 @@ def _members(archive: Path, version: Version) -> dict[str, bytes]:
                 file = stream.extractfile(member) if member.name in members else None
                 if file is not None:
                     contents[members[member.name]] = file.read()
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         raise DataError(f"{archive} is damaged ({error}): delete it and download it again") from None
     for path, name in members.items():
         if name not in contents:
