@@ -223,7 +223,7 @@ def test_a_wrong_name_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_pa
 def test_an_audit_appears_without_pictures_of_people(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     figure = {"name": "AUC", "value": 0.71, "low": 0.6, "high": 0.8, "chance": 0.5, "count": 40}
-    finding = {"attack": "rows", "title": "<b>a face</b>", "figures": [figure], "leaks": True}
+    finding = {"attack": "rows", "title": "<b>a face</b>", "figures": [figure], "leaks": True, "verdict": "leaks"}
     finding |= {"controls": [{**figure, "value": 0.53}], "pictures": ["curve.svg", "faces.png", "../out.svg"]}
     (folder / "audit").mkdir()
     (folder / "audit" / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")

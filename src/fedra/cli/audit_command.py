@@ -105,11 +105,10 @@ def _tables(found: Audit) -> list[Table]:
 
     tables = []
     for one in found.findings:
-        verdict = "leaks" if one.leaks else "no leak found"
         table = Table(
             "figure",
             *("value", "95 % interval", "chance", "control", "of"),
-            title=f"{one.attack}: {one.title}: {verdict}",
+            title=f"{one.attack}: {one.title}: {one.verdict}",
             title_justify="left",
             header_style="bold",
         )

@@ -68,7 +68,7 @@ def _rows(name: str, record: dict[str, Any]) -> list[list[TableCell]]:
         controls = {str(one.get("name")): one.get("value") for one in map(table_of, _list(found.get("controls")))}
         for place, one in enumerate(map(table_of, _list(found.get("figures")))):
             low, high = (_write(one.get(key)) for key in ("low", "high"))
-            verdict = "" if place else "leaks" if found.get("leaks") is True else "no leak found"
+            verdict = "" if place else str(found.get("verdict", ""))
             rows.append(
                 [
                     TableCell(name),

@@ -86,6 +86,13 @@ class Finding:
         control = next((one for one in self.controls if one.name == self.decisive), None)
         return found is not None and found.above_chance and (control is None or found.low > control.value)
 
+    @property
+    def verdict(self) -> str:
+        """In a few words whether there is a leak, or what an attack on a mechanism says about its guarantee."""
+        if not self.decisive:
+            return "does not contradict the guarantee" if self.violation is None else "contradicts the guarantee"
+        return "leaks" if self.leaks else "no leak found"
+
     def with_details(self, **changed: Any) -> Finding:
         """Return the finding with some fields changed.
 
@@ -136,7 +143,7 @@ class Audit:
         """
         return {
             "run": self.run,
-            "findings": [{**asdict(one), "leaks": one.leaks} for one in self.findings],
+            "findings": [{**asdict(one), "leaks": one.leaks, "verdict": one.verdict} for one in self.findings],
             "skipped": dict(self.skipped),
             "guarantee": dict(self.guarantee),
             "settings": dict(self.settings),
@@ -160,8 +167,7 @@ class Audit:
 
 
 def _section(found: Finding) -> list[str]:
-    verdict = "leaks" if found.leaks else "no leak found"
-    lines = [f"## {found.attack}: {found.title}", "", f"{verdict.capitalize()}. {found.reading}", ""]
+    lines = [f"## {found.attack}: {found.title}", "", f"{found.verdict.capitalize()}. {found.reading}", ""]
     lines += [
         "| figure | value | 95 % interval | chance | control | of |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
