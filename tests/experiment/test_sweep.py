@@ -166,6 +166,17 @@ def test_a_run_that_was_killed_after_its_end_is_tidied_unless_another_process_ha
     assert not list(folder.glob("*.tmp"))
 
 
+def test_a_run_that_was_killed_before_its_configuration_was_written_is_started_again() -> None:
+    (point,) = sweep("c.toml", out="whole", console=silent())
+    folder = Path("out") / point[0].runs[0][2].name
+    folder.mkdir(parents=True)
+    (folder / ".lock").touch()
+    (folder / ".fedra").touch()
+    (again,) = sweep("c.toml", out="out", console=silent())
+    assert again[1] == point[1]
+    assert not (folder / ".lock").exists()
+
+
 def test_a_failed_run_counts_at_chance_and_the_sweep_goes_on() -> None:
     console = silent()
     cells = sweep("c.toml", ["local.lr=1e9,0.1", "rounds=3"], 2, Path("out"), console)

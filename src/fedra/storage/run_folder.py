@@ -125,8 +125,11 @@ class RunFolder:
             yield self.config()
 
     def tidy(self) -> None:
-        """Remove what a process left that was killed after the end of the run: its lock, and what it was writing."""
-        if (self.path / LOCK).exists():
+        """Remove what a process left that was killed after the end of the run: its lock, and what it was writing.
+
+        A run that is not finished is tidied when it is resumed or started again.
+        """
+        if self.finished and (self.path / LOCK).exists():
             with suppress(RunError), self.open_to_change():  # another process may have it
                 pass
 
