@@ -28,6 +28,7 @@ NAMES = (
     "compile",
     "spread",
     "gallery",
+    "privacy",
     "peers",
     "sites",
     "protection",

@@ -12,7 +12,7 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 TUTORIALS = sorted(page for page in FOLDER.glob("*.md") if page.stem != "index")
-SLOW = {"first-comparison", "new-algorithm", "face-recognizer", "federation"}
+SLOW = {"first-comparison", "new-algorithm", "face-recognizer", "federation", "privacy"}
 BLOCK = re.compile(r"^```(\w+)( [^\n]*)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'title="([^"]+)"')
 MARK = "=== block"

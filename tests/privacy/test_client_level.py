@@ -284,3 +284,13 @@ def test_the_reported_share_of_noise_is_a_function_of_the_released_sum() -> None
     release.add(vectors, [1.0] * 5)
     released = release.finish().total
     assert release.noise_share == pytest.approx(2.0 * math.sqrt(400) / float(released.norm()))
+
+
+def test_private_runs_can_be_compared(tmp_path):
+    from fedra.reports.comparison import compare
+
+    fedra.run(config(rounds=1), out=tmp_path / "private")
+    fedra.run({**CONFIG, "rounds": 1}, out=tmp_path / "plain")
+    found = compare([str(tmp_path / "private"), str(tmp_path / "plain")], out=tmp_path / "curves.svg")
+    assert found.rows[0]["epsilon"] > 0
+    assert "epsilon" not in found.rows[1]

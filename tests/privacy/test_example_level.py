@@ -461,3 +461,16 @@ def test_label_counts_may_be_declared_public():
 
 def test_accumulating_inside_a_private_rule_is_no_private_rule():
     assert Accumulate().mixes_examples
+
+
+def test_the_budget_command_shows_what_examples_lose(tmp_path, capsys):
+    from fedra.config.reading import read, write
+    from tiny import call, mistake
+
+    path = tmp_path / "examples.toml"
+    path.write_text(write(read(config(rounds=4, local={"batch": "all"}, privacy={"epsilon": 9.0}))))
+    code, output, _ = call(capsys, "budget", path, "--examples", "600")
+    assert code == 0
+    assert f"{Mechanism(1.5).epsilon(4, 1e-3):.2f}" in output
+    assert "unit: one example" in output
+    assert "--examples" in mistake(capsys, "budget", path)

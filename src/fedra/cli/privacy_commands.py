@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from fedra.cli.app import INSPECT, ConfigArgument, Overrides, app, examples, print_line, wide_console
 
@@ -17,20 +19,32 @@ EXAMPLE_SIZE = 1_000_000
 
 @app.command(
     rich_help_panel=INSPECT,
-    epilog=examples("fedra budget private.toml", "fedra budget private.toml privacy.epsilon=4 rounds=200"),
+    epilog=examples(
+        "fedra budget private.toml",
+        "fedra budget private.toml privacy.epsilon=4 rounds=200",
+        "fedra budget examples.toml --examples 600",
+    ),
 )
-def budget(config: ConfigArgument, overrides: Overrides = None) -> None:
+def budget(
+    config: ConfigArgument,
+    overrides: Overrides = None,
+    examples: Annotated[
+        int | None, typer.Option(min=1, help="Examples of a client, for privacy.level = 'example'.")
+    ] = None,
+) -> None:
     """Show what the privacy of a configuration costs, before any data are read."""
     from fedra.config import reading as configuration
     from fedra.experiment.privacy_budget import plan_budget
+    from fedra.privacy.statement import UNIT
 
     console = wide_console()
-    found = plan_budget(configuration.read(config, overrides or ()))
+    found = plan_budget(configuration.read(config, overrides or ()), examples)
     console.print(_table(found))
+    what = "client" if found.unit == UNIT else "example"
     sampled = (
-        f"each client is sampled with probability {found.rate:g}" if found.rate < 1 else "no amplification by sampling"
+        f"each {what} is sampled with probability {found.rate:g}" if found.rate < 1 else "no amplification by sampling"
     )
-    print_line(console, f"delta {found.delta:g}; unit: all data of one client; {sampled}")
+    print_line(console, f"delta {found.delta:g}; unit: {found.unit}; {sampled}")
     if found.target is not None:
         print_line(console, f"budget {found.target[0]:g}: noise {found.chosen:g} lasts for {found.target[1]} rounds")
     if found.honest is not None:

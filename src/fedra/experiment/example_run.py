@@ -191,7 +191,8 @@ class ExampleRun:
         kept = metrics if privacy.figures == "all" else {k: v for k, v in metrics.items() if k not in UNCOVERED}
         tested = metrics["round"] % self.config.evaluation.every == 0 or metrics["round"] == self.config.rounds
         key = "epsilon" if privacy.seed == "secret" else "epsilon_if_secret"
-        return {**kept, key: self.account.largest(self.rounds_of(server)) if tested else None}
+        spent = self.account.largest(self.rounds_of(server)) if tested else math.inf
+        return {**kept, key: spent if math.isfinite(spent) else None}
 
     def may_record_clients(self) -> bool:
         """Return whether clients.jsonl may be written: it has training losses."""

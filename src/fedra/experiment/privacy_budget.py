@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from fedra.config.schema import Config
 from fedra.errors import ConfigError
+from fedra.experiment.build import local_training
+from fedra.experiment.example_run import expected_rounds
 from fedra.experiment.private_run import mechanism_of, planned_noise, sampling_rate
 from fedra.experiment.secure_run import adds_noise_by_clients
+from fedra.privacy.example_level import ExampleAccount, exposure_of, noise_for_examples
+from fedra.privacy.statement import EXAMPLE_UNIT, UNIT
 
 POINTS = (0.1, 0.25, 0.5, 1.0)
 """Shares of the rounds at which epsilon is computed."""
@@ -29,6 +33,7 @@ class Budget:
         clients: Expected clients per round; None if the data decide the number of clients.
         honest: With noise by clients, the share of them whose noise suffices, and epsilon if only half as many add
             theirs; None if the server adds it.
+        unit: What is hidden.
 
     Example:
         ```python
@@ -44,6 +49,7 @@ class Budget:
     target: tuple[float, int] | None
     clients: float | None
     honest: tuple[float, float] | None = None
+    unit: str = UNIT
 
     def noise_ratio(self, parameters: int) -> float | None:
         """Length of the noise on the mean over the clip norm, for a model of a number of parameters.
@@ -57,14 +63,15 @@ class Budget:
         return None if self.clients is None else self.chosen * parameters**0.5 / self.clients
 
 
-def plan_budget(config: Config) -> Budget:
+def plan_budget(config: Config, examples: int | None = None) -> Budget:
     """Compute what a configuration's privacy would cost.
 
     Args:
         config: The configuration; privacy.delta, and noise or epsilon must be set.
+        examples: Number of a client's examples, which the level of examples needs.
 
     Returns:
-        The budget.
+        The budget. At the level of examples the rounds are those in which the client takes part.
 
     Raises:
         ConfigError: If the configuration does not ask for privacy.
@@ -76,13 +83,13 @@ def plan_budget(config: Config) -> Budget:
     """
     privacy, rate = config.privacy, sampling_rate(config)
     if privacy.level == "none":
-        raise ConfigError("privacy.level must be 'client' to compute a budget, got 'none': add [privacy] to the file")
-    if privacy.level == "example":
-        raise ConfigError("privacy.level must be 'client' to compute a budget, got 'example'")
+        raise ConfigError("privacy.level must be set to compute a budget, got 'none': add [privacy] to the file")
     if privacy.delta is None:
         raise ConfigError("privacy.delta must be set, got none: set it below 1 / clients, such as 1e-5")
     if privacy.noise == "auto" and privacy.epsilon is None:
         raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
+    if privacy.level == "example":
+        return _plan_examples(config, privacy.delta, examples)
     chosen = planned_noise(config, privacy.delta)
     rounds = tuple(sorted({max(1, round(share * config.rounds)) for share in POINTS}))
     epsilons = {
@@ -99,6 +106,29 @@ def plan_budget(config: Config) -> Budget:
     if adds_noise_by_clients(config):
         honest = (privacy.honest, mechanism_of(config, chosen * 0.5**0.5).epsilon(config.rounds, privacy.delta))
     return Budget(privacy.delta, rate, rounds, epsilons, chosen, target, clients, honest)
+
+
+def _plan_examples(config: Config, delta: float, examples: int | None) -> Budget:
+    """Compute what a client's examples would lose."""
+    if examples is None:
+        raise ConfigError(
+            "the budget of examples depends on how many a client has, which no configuration states: add --examples "
+            "with a number (`fedra partition` shows the clients' sizes)"
+        )
+    privacy, last = config.privacy, expected_rounds(config)
+    local = local_training(config.local, config.rounds)
+    each = exposure_of(local, examples, examples, privacy.amplification == "auto")
+    noise = privacy.noise
+    if noise == "auto":
+        assert privacy.epsilon is not None  # plan_budget
+        noise = noise_for_examples(privacy.epsilon, delta, [each], last)
+    rounds = tuple(sorted({max(1, round(share * last)) for share in POINTS}))
+    accounts = {factor * noise: ExampleAccount(factor * noise, delta, (each,)) for factor in FACTORS}
+    epsilons = {z: tuple(account.largest([count]) for count in rounds) for z, account in accounts.items()}
+    target = None
+    if privacy.epsilon is not None:
+        target = (privacy.epsilon, accounts[noise].limits(privacy.epsilon, last)[0])
+    return Budget(delta, each.rate, rounds, epsilons, noise, target, None, unit=EXAMPLE_UNIT)
 
 
 def planned_epsilon(config: Config) -> float | None:
@@ -119,6 +149,6 @@ def planned_epsilon(config: Config) -> float | None:
         return None
     if privacy.epsilon is not None:
         return privacy.epsilon
-    if privacy.noise == "auto":
+    if privacy.noise == "auto" or privacy.level == "example":
         return None
     return mechanism_of(config, privacy.noise).epsilon(config.rounds, privacy.delta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -88,7 +89,7 @@ class PrivacyStatement:
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in values.items()
-            if value is not None
+            if value is not None and value != math.inf  # without noise there is no bound, and JSON has no infinity
         }
 
 

@@ -180,7 +180,7 @@ def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Pat
         draw_curves(metrics, Path(out), validated)
         keys = ("round", "accuracy", "train_loss")
         save_numbers(
-            out, ({"run": name} | {key: line[key] for key in keys} for name in metrics for line in metrics[name])
+            out, ({"run": name} | {key: line.get(key) for key in keys} for name in metrics for line in metrics[name])
         )
     return Comparison(rows, _table(rows), tuple(_notes([row["run"] for row in rows], folders)))
 
