@@ -28,7 +28,12 @@ faces_app = CommandGroup(
 )
 app.add_typer(faces_app, name="faces", rich_help_panel=USE)
 
-Model = Annotated[Path, typer.Option("--model", help="Folder of a finished run, or a weight file.", metavar="RUN|FILE")]
+Model = Annotated[
+    Path,
+    typer.Option(
+        "--model", help="Folder of a finished run, an exported .onnx file, or a weight file.", metavar="RUN|FILE"
+    ),
+]
 Network = Annotated[
     str | None,
     typer.Option(

@@ -59,7 +59,9 @@ def enroll(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of a finished run, or a weight file.", metavar="RUN|FILE", show_default="the gallery's"
+            help="Folder of a finished run, an exported .onnx file, or a weight file.",
+            metavar="RUN|FILE",
+            show_default="the gallery's",
         ),
     ] = None,
     name: Annotated[

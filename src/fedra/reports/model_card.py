@@ -35,7 +35,7 @@ def model_card(
         "## Privacy",
         _privacy(summary),
         "## Intended use and limits",
-        _limits(about),
+        _limits(about, file),
         "## How to call it",
         _call(about, file),
     ]
@@ -139,11 +139,12 @@ def _privacy(summary: Mapping[str, Any]) -> str:
     return _table(("", ""), rows)
 
 
-def _limits(about: Mapping[str, Any]) -> str:
+def _limits(about: Mapping[str, Any], file: str) -> str:
     return f"""For research on recognition, and for comparing images similar to the training images.
 
 - Prepare inputs as in training: {_size(about)}; align faces by the same five points.
-- Choose a similarity threshold on images like yours (`fedra faces calibrate`), and report its error rates.
+- Choose a similarity threshold for this file on images like yours (`fedra faces calibrate --model {file} --on PHOTOS`),
+  and report its error rates.
 - The metrics above hold for the named data sets. Differences across age, sex, skin color or cameras were not measured.
 - Embeddings of people are biometric data. Do not identify people without their consent and a legal basis, and do not
   base decisions about a person on the model alone."""

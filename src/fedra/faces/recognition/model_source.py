@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from fedra.config.names import read_word
 from fedra.errors import ConfigError, RunError
+from fedra.faces.recognition.onnx_model import open_onnx_embedder
 from fedra.models import Embedder
 from fedra.models.embedder import Flip
 from fedra.storage.trained_model import load_embedder, load_embedder_weights
@@ -21,10 +22,10 @@ Size = tuple[int, int] | int | str
 
 
 class ModelSource(BaseModel):
-    """Location of a recognizer's model: a run's folder, or a weight file with its network and input size.
+    """Location of a recognizer's model: a run's folder, an exported .onnx file, or a weight file with its network.
 
     Args:
-        path: The run's folder or the weight file.
+        path: The run's folder, the .onnx file or the weight file.
         network: For a weight file: registered network with its fields, such as `mobilefacenet:embedding=128`.
         size: For a weight file: input height and width.
 
@@ -39,7 +40,12 @@ class ModelSource(BaseModel):
     @property
     def file(self) -> Path:
         """The file with the weights."""
-        return Path(self.path) if self.network else Path(self.path) / "model.safetensors"
+        return Path(self.path) if self.network or self.is_onnx else Path(self.path) / "model.safetensors"
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether the model is an exported file, which is run as it is, without mirror images."""
+        return self.network is None and self.path.lower().endswith(".onnx")
 
     def embedder(self, device: str = "cpu", *, trust: bool = False) -> Embedder:
         """Open the model.
@@ -55,6 +61,8 @@ class ModelSource(BaseModel):
             >>> ModelSource(path="runs/faces").embedder().shape
             (3, 112, 112)
         """
+        if self.is_onnx:
+            return open_onnx_embedder(Path(self.path))
         if self.network is None:
             if Path(self.path).is_file():
                 raise ConfigError(
@@ -85,7 +93,8 @@ class ModelSource(BaseModel):
             raise RunError(
                 f"the model file '{self.file}' cannot be read ({error.strerror}): give the current path of the model"
             ) from None
-        return hashlib.sha256(json.dumps([content, read, FLIP]).encode()).hexdigest()[:32]
+        flip = "none" if self.is_onnx else FLIP
+        return hashlib.sha256(json.dumps([content, read, flip]).encode()).hexdigest()[:32]
 
 
 def read_size(size: Size) -> tuple[int, int]:

@@ -185,7 +185,8 @@ def _probability_of_any(rates: Iterable[float]) -> float:
 
 def decision_path(source: ModelSource) -> Path:
     """Return the file next to the model: RUN/threshold.json, or FILE.threshold.json."""
-    return source.file.with_name("threshold.json" if source.network is None else f"{source.file.name}.threshold.json")
+    of_run = source.network is None and not source.is_onnx
+    return source.file.with_name("threshold.json" if of_run else f"{source.file.name}.threshold.json")
 
 
 def save_decision(source: ModelSource, decision: Decision) -> Path:
