@@ -12,8 +12,10 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -174,6 +176,7 @@ def supervise(turn: Turn, seconds: float, seed: int, engine: str) -> None:
 
     end, attempts = time.monotonic() + seconds, 0
     turn.folder.mkdir(parents=True, exist_ok=True)
+    tempfile.tempdir = tempfile.mkdtemp(prefix="fedra-fuzz-", dir=tempfile.gettempdir())  # processes end without notice
     while (left := end - time.monotonic()) > 0:
         child = os.fork()
         if child == 0:
@@ -190,6 +193,8 @@ def supervise(turn: Turn, seconds: float, seed: int, engine: str) -> None:
             output = (turn.folder / "output").read_text(errors="replace")[-4000:]
             turn.save(f"process {ended}", turn.current.read_bytes() if turn.current.exists() else b"", output)
             turn.write()
+    shutil.rmtree(tempfile.tempdir)
+    tempfile.tempdir = None
     for path in (turn.state, turn.current, turn.folder / "output"):
         path.unlink(missing_ok=True)
     if not any(turn.folder.iterdir()):
