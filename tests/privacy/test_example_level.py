@@ -133,7 +133,11 @@ def gradient_of(algorithm, rows, examples):
 
 
 @pytest.mark.parametrize("chunk", [1, 4])
-@pytest.mark.parametrize("method", [fedavg, fedsol, lambda: fedsam(rho=0.2), fedarc, moon], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    [fedavg, fedsol, lambda: fedsam(rho=0.2), fedarc, moon],
+    ids=["fedavg", "fedsol", "fedsam", "fedarc", "moon"],
+)
 def test_one_example_moves_the_sum_by_at_most_the_clip_norm(method, chunk):
     clip, count = 0.05, 9
     algorithm = private(method(), clip=clip, noise=0.0, batch=count, chunk=chunk)
