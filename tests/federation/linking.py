@@ -33,6 +33,7 @@ class Loopback:
     folder: Path
     link: FlowerLink
     port: int
+    notices: list[str]
     told: dict[str, list[str]] = field(default_factory=dict)
     ended: dict[str, BaseException] = field(default_factory=dict)
     sessions: dict[str, SiteSession] = field(default_factory=dict)
@@ -89,11 +90,12 @@ def loopback(folder: Path, *names: str, patience: float = 60.0) -> Iterator[Loop
     keys.create_server(folder / "coordinator", ["127.0.0.1"])
     certificates = {name: keys.read_certificate(keys.create_site(folder / name, name).certificate) for name in names}
     context = keys.server_context(folder / "coordinator", map(keys.to_pem, certificates.values()))
-    link = FlowerLink(patience)
+    notices: list[str] = []
+    link = FlowerLink(folder / "spool", patience, notices.append)
     for name, certificate in certificates.items():
         link.admit(name, certificate)
     _, port = link.start("127.0.0.1", 0, context)
-    found = Loopback(folder, link, port)
+    found = Loopback(folder, link, port, notices)
     try:
         yield found
     finally:
@@ -104,11 +106,18 @@ def loopback(folder: Path, *names: str, patience: float = 60.0) -> Iterator[Loop
 
 @contextmanager
 def proxy(
-    port: int, *, delay: float = 0.0, rate: float | None = None, cut: tuple[int, int] | None = None, seed: int = 0
+    port: int,
+    *,
+    delay: float = 0.0,
+    rate: float | None = None,
+    cut: tuple[int, int] | None = None,
+    tunnel: bool = False,
+    seed: int = 0,
 ) -> Iterator[tuple[int, list[int]]]:
     """A proxy on loopback: seconds of delay each way, bytes per second, and the range of bytes after which it cuts.
 
-    Yields its port, and a list with the bytes that passed before each cut.
+    Yields its port, and a list with the bytes that passed before each cut. With `tunnel` it is an HTTP proxy that is
+    asked to CONNECT, and the list has the bytes of each such request.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     cuts: list[int] = []
@@ -148,9 +157,18 @@ def proxy(
         while not done.is_set():
             try:
                 near, _ = listener.accept()
-                far = socket.create_connection(("127.0.0.1", port))
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", port))
+            except OSError:  # the coordinator is away
+                near.close()
+                continue
+            if tunnel:
+                request = near.recv(65536)
+                assert request.startswith(b"CONNECT 127.0.0.1:%d " % port), request
+                cuts.append(len(request))
+                near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             left = [float(draw.randint(*cut)) if cut else float("inf")]
             for source, sink, way in ((near, far, "up"), (far, near, "down")):
                 threading.Thread(target=pump, args=(source, sink, left, way), daemon=True).start()

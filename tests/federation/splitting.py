@@ -49,6 +49,12 @@ class ToySide:
     def check(self, plan: FederationPlan) -> list[str]:
         return []
 
+    def has_changed(self) -> bool:
+        return False
+
+    def renew(self) -> bool:
+        return False
+
     def describe(self, plan: FederationPlan) -> wire.SiteWords:
         clients = [
             wire.ClientWords(examples=self._work.clients.size(c), classes=self._work.classes_of(c))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,18 @@ def test_a_line_of_another_form_is_a_sentence(change: dict[str, Any], tmp_path: 
     (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(DataError, match=r"line 1 of .* must be a line of the log"):
         list(format_log(read_log(tmp_path / "log.jsonl"), tensors=True))
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(tmp_path / "log.jsonl")
+    log.record("sent", number=1)
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, data: write(file, data[:10]))  # as a file system does that has 10 bytes
+        with pytest.raises(OSError, match="No space left"):
+            log.record("sent", number=2)
+        log.record_later("refused", number=3)
+    assert verify_log(log.path)[0] == 1
+    log.record("sent", number=4)
+    assert verify_log(log.path)[0] == 3
+    assert [line["number"] for line in read_log(log.path)] == [1, 3, 4]

@@ -24,7 +24,7 @@ def test_a_federation_behind_a_bad_network_has_the_simulators_model(tmp_path: Pa
     table = tiny.table(algorithm={"name": "scaffold"}, model={"name": "mlp", "hidden": [300, 300]}, rounds=3)
     rehearsed = Rehearsed(tmp_path, table, sites=2, rules={"deadline": 300})
     base = tmp_path / "coordinator"
-    link = FlowerLink()
+    link = FlowerLink(base / "spool")
     certificates = []
     for name in rehearsed.places:
         admission = admit_site(base, read_request(tmp_path / name / f"{name}.site"))

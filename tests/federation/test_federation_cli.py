@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
 from test_site_data import fill
 
 from fedra.federation.audit_log import AuditLog
+from fedra.federation.serving import lock_file
+from fedra.locking import is_held
 from tiny import call
 
 CONFIG = """
@@ -106,6 +110,56 @@ def test_renewal_service_refresh_and_log(here: Path, capsys: Capsys) -> None:
     code, shown, _ = call(capsys, "site", "log", "mary")
     assert code == 0
     assert "1 lines, unchanged" in shown
+
+
+def test_the_sites_secret_is_made_once_and_taken_by_the_others(here: Path, capsys: Capsys) -> None:
+    init_federation(capsys)
+    for name in ("mary", "john"):
+        call(capsys, "site", "init", name, "chest/chest.invite", "--data", "data", "--yes")
+    code, shown, _ = call(capsys, "site", "secret", "mary")
+    assert code == 0
+    assert "never to the coordinator" in shown
+    made = re.search(f"fingerprint of the sites' secret: ({DIGITS})", shown)
+    assert made
+    assert made[1] in call(capsys, "site", "secret", "mary")[1]  # shown, not made anew
+    assert made[1] in call(capsys, "site", "secret", "john", "--from", "mary/match.secret")[1]
+    code, _, problem = call(capsys, "site", "secret", "john", "--from", "mary/match.secret")
+    assert code == 2
+    assert "must not exist" in problem
+
+
+def test_a_coordinator_in_the_background_is_watched_and_stopped(here: Path, capsys: Capsys) -> None:
+    init_federation(capsys)
+    code, _, problem = call(capsys, "federate", "stop", "chest")
+    assert code == 1
+    assert "must be served by a process" in problem
+    code, shown, _ = call(capsys, "federate", "serve", "chest", "--detach", "--listen", "127.0.0.1:0")
+    assert code == 0, Path("chest/output.txt").read_text()
+    found = re.search(r"process (\d+) serves", shown)
+    assert found
+    assert os.getsid(int(found[1])) == int(found[1])
+    code, _, problem = call(capsys, "federate", "serve", "chest", "--detach")
+    assert code == 1
+    assert "is in use" in problem
+    code, shown, _ = call(capsys, "federate", "status", "chest")
+    assert code == 0
+    assert "0 of 2 sites are there: round 0 of 2" in shown
+    assert "no process" not in shown
+    code, shown, _ = call(capsys, "federate", "stop", "chest", "--wait")
+    assert (code, shown.splitlines()[-1]) == (0, "stopped")
+    assert "interrupted" in call(capsys, "federate", "status", "chest")[1]
+    assert "go on with the same command" in Path("chest/output.txt").read_text()
+    assert Path("chest/output.txt").stat().st_mode & 0o077 == 0
+
+
+def test_a_coordinator_in_the_background_that_cannot_listen_says_why(here: Path, capsys: Capsys) -> None:
+    init_federation(capsys)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, problem = call(capsys, "federate", "serve", "chest", "--detach", "--listen", f"127.0.0.1:{port}")
+    assert code == 1
+    assert "the port is taken" in problem
+    assert not is_held(lock_file(Path("chest")))
 
 
 def test_without_an_answer_nothing_is_created(here: Path, capsys: Capsys) -> None:

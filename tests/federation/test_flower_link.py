@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -19,7 +20,7 @@ from linking import Loopback, echo, loopback, proxy
 from fedra.federation import keys
 from fedra.federation.flower import private_names
 from fedra.federation.flower.gate import CALLS, MAX_REQUEST
-from fedra.federation.flower.session import NotAdmitted, OtherCoordinator
+from fedra.federation.flower.session import NotAdmitted, OtherCoordinator, Replaced
 from fedra.federation.wire import Packet
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -54,6 +55,39 @@ def test_questions_and_answers_of_all_sizes_pass(tmp_path: Path) -> None:
             assert found.ask("a", packet) == packet
             assert found.ask("b", packet) == packet
         assert len(found.link._links.state.object_store) == 0  # what arrived is forgotten
+
+
+def test_large_tensors_on_their_way_are_on_disk_until_they_are_collected(tmp_path: Path) -> None:
+    """So that memory does not grow with the number of answers; nothing is left behind, and others cannot read it."""
+    names = [f"site-{number}" for number in range(4)]
+    size = 2_000_000
+    with loopback(tmp_path, *names) as found:
+        for name in names:
+            found.join(name, lambda packet: Packet("train", "{}", {"own": os.urandom(size)}))
+        found.wait(*names)
+        tickets = {found.link.send(name, SMALL, 60) for name in names}
+        until = time.monotonic() + 60
+        while found.link._arrived.qsize() < len(names):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        files = list((tmp_path / "spool").iterdir())
+        assert sum(path.stat().st_size for path in files) >= len(names) * size
+        assert all(path.stat().st_mode & 0o077 == 0 for path in [*files, tmp_path / "spool"])
+        store = found.link._links.state.object_store
+        assert sum(len(entry.content) for entry in store.store.values()) < size / 10
+        for left in range(len(names) - 1, -1, -1):
+            answers = found.link.collect(5)
+            assert len(answers) == 1  # one large answer at a time
+            tickets -= answers.keys()
+            assert len(tickets) == left
+        assert list((tmp_path / "spool").iterdir()) == []
+        dropped = found.link.send(names[0], SMALL, 60)
+        while not found.link._arrived.qsize():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        found.link.drop(dropped)
+        assert found.link.collect(0.1) == {}
+        assert list((tmp_path / "spool").iterdir()) == []
 
 
 def test_answers_come_in_any_order(tmp_path: Path) -> None:
@@ -215,10 +249,52 @@ def test_a_site_that_starts_anew_is_asked_again(tmp_path: Path) -> None:
         assert answers == {ticket: SMALL}
 
 
+def test_of_two_processes_with_one_key_the_later_one_stays(tmp_path: Path) -> None:
+    """The earlier one is told at once, although it waits for a question, and does not come back."""
+    with loopback(tmp_path, "a") as found:
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        earlier = found.join("a")
+        found.wait("a")
+        found.ask("a", SMALL)
+        later = found.join("copy", lambda packet: Packet("train", '{"by": "copy"}'))
+        earlier.join(timeout=15)
+        assert isinstance(found.ended["a"], Replaced)
+        assert "taken its place" in str(found.ended["a"])
+        assert "tell the coordinator" in str(found.ended["a"])
+        answer = found.ask("a", SMALL)
+        assert isinstance(answer, Packet)
+        assert answer.words == '{"by": "copy"}'
+        assert later.is_alive()
+        assert [line.partition(":")[0] for line in found.notices] == ["a"]
+
+
+def test_a_replaced_process_that_was_training_is_told_when_it_answers(tmp_path: Path) -> None:
+    training, replaced = threading.Event(), threading.Event()
+
+    def slow(packet: Packet) -> Packet:
+        training.set()
+        replaced.wait(20)
+        return packet
+
+    with loopback(tmp_path, "a") as found:
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        earlier = found.join("a", slow)
+        found.wait("a")
+        ticket = found.link.send("a", SMALL, 60)
+        assert training.wait(20)
+        found.join("copy", lambda packet: Packet("train", '{"by": "copy"}'))
+        answer = next(one[ticket] for one in iter(lambda: found.link.collect(0.5), None) if ticket in one)
+        assert isinstance(answer, Packet)
+        assert answer.words == '{"by": "copy"}'
+        replaced.set()
+        earlier.join(timeout=20)
+        assert isinstance(found.ended["a"], Replaced)
+
+
 def test_a_wrong_clock_is_corrected_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from datetime import UTC, datetime, timedelta
 
-    from fedra.federation.flower import session
+    from fedra.federation.flower import fleet_client
 
     class Ahead(datetime):
         @classmethod
@@ -226,11 +302,25 @@ def test_a_wrong_clock_is_corrected_and_told(tmp_path: Path, monkeypatch: pytest
             return datetime.now(tz or UTC) + timedelta(hours=2)
 
     with loopback(tmp_path, "a") as found:
-        monkeypatch.setattr(session, "datetime", Ahead)
+        monkeypatch.setattr(fleet_client, "datetime", Ahead)
         found.join("a")
         found.wait("a")
         assert found.ask("a", SMALL) == SMALL
         assert found.told["a"][0].startswith("the clock of this machine is wrong")
+
+
+def test_a_site_behind_a_proxy_that_passes_tls_through_takes_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual way out of an organization: HTTPS_PROXY, and the method CONNECT."""
+    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with loopback(tmp_path, "a") as found, proxy(found.port, tunnel=True) as (port, asked):
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+        found.join("a")
+        found.wait("a")
+        assert found.ask("a", SMALL) == SMALL
+        assert asked  # each tunnel is noted
 
 
 CALLED = """

@@ -41,7 +41,7 @@ def test_a_rehearsal_has_the_simulators_bits(tmp_path: Path, without_curves: Non
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert found.result.summary["status"] == "finished"
     for line in tiny.metrics(tmp_path / "out"):
-        assert line["accuracy"] == pytest.approx(line["server_accuracy"])
+        assert line["sites_accuracy"] == pytest.approx(line["accuracy"])
     for site in ("site-1", "site-2"):
         assert verify_log(tmp_path / "out" / "federation" / site / "log.jsonl")[0] > 5
         assert (tmp_path / "out" / "federation" / site / "model.safetensors").exists()

@@ -22,7 +22,11 @@ Listen = Annotated[
 
 
 @federate_app.command(
-    epilog=examples("fedra federate serve chest", "fedra federate serve chest --listen 10.0.0.7:8443")
+    epilog=examples(
+        "fedra federate serve chest",
+        "fedra federate serve chest --listen 10.0.0.7:8443",
+        "fedra federate serve chest --detach",
+    )
 )
 def serve(
     folder: Federation,
@@ -33,6 +37,9 @@ def serve(
             help="Configuration whose data are the coordinator's own test set.", metavar="CONFIG", show_default="none"
         ),
     ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Go on in the background; the output goes to FOLDER/output.txt.")
+    ] = False,
 ) -> None:
     """Run a federation: wait for its sites, then train; the same command goes on where it stopped.
 
@@ -43,7 +50,7 @@ def serve(
     from fedra.errors import ConfigError
     from fedra.federation.coordinator_folder import read_test
     from fedra.federation.federation_plan import read_plan
-    from fedra.federation.serving import serve_folder
+    from fedra.federation.serving import serve_detached, serve_folder
 
     plan = read_plan(folder)
     if test is None and plan.federation.evaluation in ("server", "both"):
@@ -51,14 +58,30 @@ def serve(
             f"federation.evaluation = '{plan.federation.evaluation}' needs the coordinator's own test set, got none: "
             "name a configuration with --test"
         )
+    if detach:
+        options = [*(["--listen", listen] if listen else []), *(["--test", str(test.absolute())] if test else [])]
+        pid = serve_detached(folder, options)
+        print_line(Console(), f"process {pid} serves this federation; its output is in {folder}/output.txt")
+        print_line(
+            Console(), f"watch it with `fedra federate status {folder}`, end it with `fedra federate stop {folder}`"
+        )
+        return
     own = None if test is None else read_test(test, plan)
     result = serve_folder(folder, Console(stderr=True), listen=listen, test=own)
     print_line(Console(), f"finished: {result.folder}/model.safetensors")
 
 
-@federate_app.command(epilog=examples("fedra federate status chest", "fedra federate status chest --json"))
+@federate_app.command(
+    epilog=examples(
+        "fedra federate status chest", "fedra federate status chest --data", "fedra federate status chest --json"
+    )
+)
 def status(
-    folder: Federation, as_json: Annotated[bool, typer.Option("--json", help="Print status.json instead.")] = False
+    folder: Federation,
+    data: Annotated[
+        bool, typer.Option("--data", help="Show what the sites said of their data, with outliers marked.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print status.json instead.")] = False,
 ) -> None:
     """Show what a federation does now: its round, and each site with its last sign of life."""
     import json
@@ -67,6 +90,8 @@ def status(
 
     from fedra.errors import ConfigError
     from fedra.federation.federation_plan import read_plan
+    from fedra.federation.serving import describe_process
+    from fedra.federation.site_descriptions import description_notes, description_table
     from fedra.federation.status import status_line, status_table
 
     read_plan(folder)
@@ -79,19 +104,31 @@ def status(
         return
     content = json.loads(text)
     console = Console()
-    print_line(console, status_line(content))
-    console.print(status_table(content))
+    print_line(console, describe_process(folder, content) + status_line(content))
+    if not data:
+        console.print(status_table(content))
+        return
+    described = content.get("described", {})
+    console.print(description_table(described))
+    for line in description_notes(described):
+        print_line(console, line)
 
 
-@federate_app.command(epilog=examples("fedra federate stop chest"))
-def stop(folder: Federation) -> None:
+@federate_app.command(epilog=examples("fedra federate stop chest", "fedra federate stop chest --wait"))
+def stop(
+    folder: Federation, wait: Annotated[bool, typer.Option("--wait", help="Return when it has stopped.")] = False
+) -> None:
     """Stop a federation after its present round; `fedra federate serve` goes on later."""
     from rich.console import Console
 
-    from fedra.federation.serving import ask_to_stop
+    from fedra.federation.serving import ask_to_stop, wait_for_end
 
     ask_to_stop(folder)
-    print_line(Console(), "the coordinator stops after its present round")
+    console = Console()
+    print_line(console, "the coordinator stops after its present round")
+    if wait:
+        wait_for_end(folder, Console(stderr=True))
+        print_line(console, "stopped")
 
 
 @federate_app.command(

@@ -1,4 +1,4 @@
-"""Commands of a site: `fedra site init`, `check`, `approve`, `join`, `service`, `refresh`, `renew` and `log`."""
+"""Commands of a site: `fedra site init`, `check`, `approve`, `service`, `refresh`, `secret`, `renew` and `log`."""
 
 from __future__ import annotations
 
@@ -146,12 +146,12 @@ def refresh(
 ) -> None:
     """Read the data anew after a change, or take a newer invitation.
 
-    A site that is joined goes on with the data that it began with; the change takes effect when it joins again.
+    A site that takes part goes on with the data that it has, and changes over between two rounds.
     """
     from rich.console import Console
 
     from fedra.federation.invitation import read_invitation
-    from fedra.federation.local_data.site_cache import refresh_data
+    from fedra.federation.local_data.site_cache import has_fresh_data, refresh_data
     from fedra.federation.site_config import read_site
     from fedra.federation.site_folder import open_site_invitation, replace_invitation
 
@@ -159,9 +159,42 @@ def refresh(
         replace_invitation(folder, read_invitation(invite))
     data = refresh_data(folder, read_site(folder), open_site_invitation(folder).plan.schema)
     console = Console()
-    print_line(console, f"{len(data.inputs):,} images, {sum(data.test_sizes()):,} of them held out")
+    when = "; used from the next round on" if has_fresh_data(folder) else ""
+    print_line(console, f"{len(data.inputs):,} images, {sum(data.test_sizes()):,} of them held out{when}")
     for warning in data.warnings:
         print_line(console, f"warning: {warning}")
+
+
+@site_app.command(epilog=examples("fedra site secret mary", "fedra site secret turin --from match.secret"))
+def secret(
+    folder: Site,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="The file that another site made.", metavar="FILE", show_default="show it, or make one"
+        ),
+    ] = None,
+) -> None:
+    """Make, take or show the secret by which sites match their people; the coordinator must never have it.
+
+    One site makes it, and hands the file over on a way that the coordinator does not see. Compare the fingerprint by
+    telephone. Make a new secret for every federation.
+    """
+    from rich.console import Console
+
+    from fedra.federation.local_data.matching import SECRET, copy_secret, create_secret, read_secret, secret_fingerprint
+    from fedra.federation.site_config import read_site
+
+    read_site(folder)
+    known = source is None and (folder / SECRET).exists()
+    if source is not None:
+        found = copy_secret(folder, source)
+    else:
+        found = read_secret(folder) if known else create_secret(folder)
+    console = Console()
+    if source is None and not known:
+        print_line(console, f"{folder / SECRET}  give this to the other sites, and never to the coordinator")
+    print_line(console, f"fingerprint of the sites' secret: {secret_fingerprint(found)}")
 
 
 @site_app.command(epilog=examples("fedra site renew mary"))

@@ -6,6 +6,7 @@ of tensors, never their values. Coordinator and site write one each; a message h
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -46,13 +47,22 @@ class AuditLog:
         self.path = path
         self._lock = threading.Lock()
         self._last: str | None = None
+        self._late: list[tuple[str, Mapping[str, Any]]] = []
 
     def record(self, event: str, **details: Any) -> None:
         """Append one line and wait until it is on the disk."""
         with self._lock:
             if self._last is None:
                 self._last = self._open()
+            while self._late:
+                self._append(*self._late[0])
+                del self._late[0]
             self._append(event, details)
+
+    def record_later(self, event: str, **details: Any) -> None:
+        """Remember a line that cannot be written now, because the disk is full; it is written before the next one."""
+        with self._lock:
+            self._late.append((event, {"happened": _now(), **details}))
 
     def record_tensors(self, event: str, tensors: Mapping[str, Tensor], **details: Any) -> None:
         """Append one line about tensors that leave: the name, shape, type and bytes of each."""
@@ -79,15 +89,25 @@ class AuditLog:
         return last
 
     def _append(self, event: str, details: Mapping[str, Any]) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({CHAIN: self._last, "time": now, "event": event, **details}, allow_nan=False).encode()
+        """Append a line whole or not at all: half a line on a full disk would break the chain."""
+        about = {CHAIN: self._last, "time": _now(), "event": event, **details}
+        line = json.dumps(about, allow_nan=False).encode()
         opened = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        before = os.fstat(opened).st_size
         try:
-            os.write(opened, line + b"\n")
+            if os.write(opened, line + b"\n") <= len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             os.fsync(opened)
+        except OSError:
+            os.ftruncate(opened, before)
+            raise
         finally:
             os.close(opened)
         self._last = _hash(line)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def verify_log(path: Path) -> tuple[int, str]:

@@ -91,6 +91,7 @@ def demands_of(plan: FederationPlan, uploads: Expected | None = None) -> Demands
         model=plan.config.model.name,
         code=code,
         class_embeddings=embeddings,
+        match_identities=plan.schema.match == "secret",
         epochs=plan.config.local.epochs,
         rounds=plan.config.rounds,
         upload_bytes=0 if uploads is None else upload_bytes(uploads),

@@ -58,6 +58,7 @@ class Watch:
     changed: Callable[[], None] = lambda: None
     sites: dict[str, SiteState] = field(default_factory=dict)
     durable: Callable[[], int] = lambda: 0
+    stop: Callable[[], bool] = lambda: False
 
 
 class Exchange:
@@ -85,6 +86,8 @@ class Exchange:
                 away = sorted(wanted - set(self._link.present()))
                 self._watch.tell(f"paused: waiting for {', '.join(away)} (at least {need} sites must be there)")
                 told = True
+            if self._watch.stop():
+                raise KeyboardInterrupt
             self._look()
             time.sleep(STEP)
 
@@ -102,9 +105,7 @@ class Exchange:
                 self._send(one, until, pending)
             state.round = round
         while pending and time.monotonic() < until:
-            for ticket, answer in self._link.collect(min(STEP, max(until - time.monotonic(), 0.0))).items():
-                if ticket in pending:
-                    self._take(pending.pop(ticket), answer, round)
+            self._collect(pending, min(STEP, max(until - time.monotonic(), 0.0)), round)
             self._look()
             present = self._link.present()
             for ticket, one in list(pending.items()):
@@ -126,6 +127,12 @@ class Exchange:
         state = self._watch.sites[one.site]
         state.bytes_down += one.question.nbytes
         self.set_state(one.site, "training")
+
+    def _collect(self, pending: dict[int, Asked], seconds: float, round: int) -> None:
+        """Write the answers that came to the inbox; none stays in memory while others are waited for."""
+        for ticket, answer in self._link.collect(seconds).items():
+            if ticket in pending:
+                self._take(pending.pop(ticket), answer, round)
 
     def _take(self, one: Asked, answer: Answer, round: int) -> None:
         state = self._watch.sites[one.site]

@@ -57,6 +57,7 @@ class FederatedRunner:
         self._attempts: dict[int, int] = {}
         self._forms: dict[str, Form] = {}
         self.versions: dict[int, tuple[int, int]] = {}
+        self.changed: set[str] = set()  # sites whose data changed, which are asked to describe themselves anew
         self.round = 0
         self.take(job, roster)
 
@@ -73,6 +74,8 @@ class FederatedRunner:
     ) -> Iterator[Result | Absent | Summed]:
         attempt = self._attempts[round] = self._attempts.get(round, -1) + 1
         self.round = round + 1
+        if attempt and self._watch.stop():
+            raise KeyboardInterrupt
         if attempt:
             self._watch.tell(f"round {round + 1} is repeated: too few clients answered")
             time.sleep(min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE))
@@ -134,8 +137,9 @@ class FederatedRunner:
         memory: Callable[[int], Tree],
     ) -> Packet:
         states = {client: memory(client) for client in clients}
-        named = {client: version for client, state in states.items() if (version := version_of(state)) is not None}
-        self.versions |= named
+        found = {client: version for client, state in states.items() if (version := version_of(state)) is not None}
+        self.versions |= found
+        named = self._named(found)
         words = wire.TrainAsk(
             plan=self._plan.digest,
             round=round,
@@ -148,6 +152,10 @@ class FederatedRunner:
         )
         own = {str(client): rows for client, state in states.items() if (rows := self._rows(client, state, named))}
         return packet("train", words, {"shared": shared, "own": wire.encode_tree(own)})
+
+    def _named(self, versions: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """Return the versions that clients may begin with: none from before their classes grew."""
+        return {c: version for c, version in versions.items() if version[0] >= self.roster.clients[c].since}
 
     def _rows(self, client: int, state: Tree, named: Mapping[int, object]) -> Params:
         """Return the rows that a client receives: all owned ones at first, then those that it returns."""
@@ -210,6 +218,7 @@ class FederatedRunner:
         words: wire.TrainAnswer = read_answer(answer, "train")
         if sorted(found.client for found in words.trained) != sorted(one.clients):
             raise WireError("its site answered for other clients than it was asked about")
+        self.changed |= {one.site} if words.changed else set()
         return words, answer.tree("own")
 
     def _upload(self, round: int, attempt: int, client: int, words: wire.TrainedWords, tensors: Tree) -> Result:
@@ -293,7 +302,7 @@ class FederatedRunner:
         questions = {}
         for site in self.roster.sites():
             clients = self.roster.numbers(site)
-            named = {client: self.versions[client] for client in clients if client in self.versions}
+            named = self._named({client: self.versions[client] for client in clients if client in self.versions})
             states = {client: job.client_state(client, weights, {}) for client in clients}
             own = {str(client): rows for client, state in states.items() if (rows := self._rows(client, state, named))}
             words = wire.EvaluateAsk(plan=digest, round=round, cohort=clients, memory=named, final=final)
@@ -303,7 +312,9 @@ class FederatedRunner:
         for site, answer in self._exchange.ask_all(
             {site: one for site, one in questions.items() if site in present}
         ).items():
-            found[site] = _tests(answer, self.roster.numbers(site)) if isinstance(answer, Packet) else answer
+            tests = _tests(answer, self.roster.numbers(site)) if isinstance(answer, Packet) else answer
+            found[site] = tests if isinstance(tests, str) else tests.tested
+            self.changed |= {site} if isinstance(tests, wire.EvaluateAnswer) and tests.changed else set()
         return found
 
     def note_tests(self, found: Mapping[str, list[wire.EvaluatedWords] | str]) -> None:
@@ -339,16 +350,15 @@ def version_of(state: Tree) -> tuple[int, int] | None:
     return int(round), int(attempt)
 
 
-def _tests(answer: Packet, clients: Sequence[int]) -> list[wire.EvaluatedWords] | str:
+def _tests(answer: Packet, clients: Sequence[int]) -> wire.EvaluateAnswer | str:
     try:
-        words = read_answer(answer, "evaluate")
+        words: wire.EvaluateAnswer | Refusal = read_answer(answer, "evaluate")
     except WireError as error:
         return f"refused: {error}"
     if isinstance(words, Refusal):
         return words.reason
-    tested: list[wire.EvaluatedWords] = words.tested
-    wrong = [one for one in tested if one.client not in clients or one.correct > one.examples]
-    return "refused: its counts cannot be right" if wrong else tested
+    wrong = [one for one in words.tested if one.client not in clients or one.correct > one.examples]
+    return "refused: its counts cannot be right" if wrong else words
 
 
 def _norm(delta: Params) -> float:

@@ -15,7 +15,9 @@ from fedra.experiment.cohort import Expected
 from fedra.federation.declared_uploads import declare_uploads, demands_of, imported_code, upload_bytes
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.local_data.data_schema import DataSchema
-from fedra.federation.local_data.site_cache import open_data
+from fedra.federation.local_data.identities import open_identities
+from fedra.federation.local_data.matching import person_tokens, read_secret, secret_mark
+from fedra.federation.local_data.site_cache import has_fresh_data, open_data, take_fresh_data
 from fedra.federation.local_data.site_data import SiteData
 from fedra.federation.policy import Policy, refuse
 from fedra.federation.site_config import SiteConfig, read_site
@@ -31,10 +33,15 @@ MODELS_ON_DISK = 3
 
 
 class FolderSide:
-    """A site's data and policy, out of the folder that `fedra site init` made."""
+    """A site's data and policy, out of the folder that `fedra site init` made.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: The folder.
+        newest: Whether to look at data that were read anew before the site uses them.
+    """
+
+    def __init__(self, folder: Path, *, newest: bool = False) -> None:
+        self.folder, self._newest = folder, newest
         self._data: tuple[DataSchema, SiteData] | None = None
 
     @cached_property
@@ -50,14 +57,27 @@ class FolderSide:
     def data(self, plan: FederationPlan) -> SiteData:
         """Return the site's data for a plan."""
         if self._data is None or self._data[0] != plan.schema:
-            self._data = (plan.schema, open_data(self.folder, self.site, plan.schema))
+            self._data = (plan.schema, open_data(self.folder, self.site, plan.schema, newest=self._newest))
         return self._data[1]
+
+    def has_changed(self) -> bool:
+        """Return whether the data were read anew since the site described itself."""
+        return has_fresh_data(self.folder)
+
+    def renew(self) -> bool:
+        """Use data that were read anew; returns whether there were any."""
+        if not take_fresh_data(self.folder):
+            return False
+        self._data = None
+        return True
 
     def check(self, plan: FederationPlan) -> list[str]:
         """Return why the site does not take part in a plan; nothing if it does."""
         reasons = self.check_policy(plan)
         if not reasons:
             reasons = [*check_sizes(self.data(plan), self.policy), *self.check_resources(plan)]
+        if not reasons and plan.schema.match == "secret":
+            read_secret(self.folder)  # raises a sentence for the site's own terminal
         if not reasons and not is_approved(self.folder, plan):
             reasons = [f"no person at this site approved the plan {plan.short_digest}: `fedra site approve`"]
         return reasons
@@ -98,7 +118,8 @@ class FolderSide:
         if self.policy.pixel_statistics:
             scale = 255.0 if data.inputs.dtype == torch.uint8 else 1.0
             mean, std = float(data.inputs.float().mean()) / scale, float(data.inputs.float().std()) / scale
-        counts = zip(data.sizes(), data.classes, data.test_sizes(), strict=True)
+        mark, people = self._tokens(plan)
+        counts = zip(data.sizes(), data.classes, data.test_sizes(), people, strict=True)
         equal = plan.federation.weighting == "equal"
         return SiteWords(
             fedra=fedra.__version__,
@@ -109,13 +130,25 @@ class FolderSide:
                     examples=1 if equal else self.policy.shown_count(examples),
                     classes=classes,
                     tests=self.policy.shown_count(tests) or 0,
+                    people=tokens,
                 )
-                for examples, classes, tests in counts
+                for examples, classes, tests, tokens in counts
             ],
             shape=plan.schema.shape,
+            secret=mark,
             mean=mean,
             std=std,
         )
+
+    def _tokens(self, plan: FederationPlan) -> tuple[str | None, list[list[str] | None]]:
+        """Return the mark of the sites' secret, and the tokens of each client's people, if the plan matches people."""
+        data = self.data(plan)
+        if plan.schema.match == "none":
+            return None, [None] * len(data.clients)
+        secret, name = read_secret(self.folder), plan.federation.name
+        book = open_identities(self.folder)
+        people = [book.people[client][:count] for client, count in zip(data.clients, data.classes, strict=True)]
+        return secret_mark(secret, name), [person_tokens(secret, name, names) for names in people]
 
     def build_job(self, plan: FederationPlan, numbers: Sequence[int]) -> SiteJob:
         """Return the site's job, given the numbers of its clients."""

@@ -37,6 +37,14 @@ class PartitionSide:
         """Return no reason."""
         return []
 
+    def has_changed(self) -> bool:
+        """Return that data in memory never change."""
+        return False
+
+    def renew(self) -> bool:
+        """Return that there are no other data."""
+        return False
+
     def describe(self, plan: FederationPlan) -> SiteWords:
         """Return what the site says of itself."""
         counts = zip(self.data.sizes(), self.data.classes, self.data.test_sizes(), strict=True)

@@ -41,6 +41,9 @@ class Policy(Section):
     class_embeddings: bool = Field(
         False, description="FedPE, FedGC and FedFace send a vector per person, from which a face may be approximated"
     )
+    match_identities: bool = Field(
+        False, description="whether keyed tokens of people may leave, which show who is at several sites"
+    )
     epochs: int = Field(5, ge=1, description="most passes over the data per round")
     rounds: int = Field(500, ge=1, description="most rounds")
     attempts: int = Field(10, ge=1, description="most repetitions of one round")
@@ -106,6 +109,7 @@ class Demands:
     model: str
     code: tuple[str, ...] = ()
     class_embeddings: bool = False
+    match_identities: bool = False
     epochs: int = 1
     rounds: int = 1
     upload_bytes: int = 0
@@ -154,6 +158,8 @@ def _refuse_exposure(asked: Demands, policy: Policy) -> Iterator[str]:
     """Find what would show more of this site to others than the policy allows."""
     if asked.class_embeddings and not policy.class_embeddings:
         yield f"policy.class_embeddings = false: {asked.algorithms[0]} sends a vector per person"
+    if asked.match_identities and not policy.match_identities:
+        yield "policy.match_identities = false: the plan asks for a token per person, to match people across sites"
     others = asked.least_sites - 1
     if others < policy.other_sites:
         yield (

@@ -44,6 +44,7 @@ from fedra.trust import allow_imports
 REHEARSAL = Policy(
     approve="within-policy",
     class_embeddings=True,
+    match_identities=True,
     counts="exact",
     metrics=("*",),
     epochs=10**6,

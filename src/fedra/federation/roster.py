@@ -5,7 +5,6 @@ Numbers are given once and never again: a site that leaves keeps its numbers, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedra.core.ownership import Owners
 from fedra.errors import RunError
-from fedra.federation.wire import SiteWords
+from fedra.federation.wire import ClientWords, SiteWords, Token
 from fedra.writing import write_atomically
 
 SIZE_UNKNOWN = 1
@@ -21,21 +20,31 @@ SIZE_UNKNOWN = 1
 
 
 class RosterClient(BaseModel):
-    """A client: its number of examples and of held-out examples, and the classes that it holds, if clients own any."""
+    """A client: its numbers of examples and of held-out examples, and the classes that it holds, if clients own any.
+
+    `people` are the tokens of its classes, where people are matched across sites. `since` is the round before which
+    its classes last grew: state of earlier rounds does not fit them.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     site: str
     examples: NonNegativeInt
     tests: NonNegativeInt = 0
     holds: tuple[NonNegativeInt, ...] | None = None
+    people: tuple[Token, ...] | None = None
+    since: NonNegativeInt = 0
 
 
 class FederationRoster(BaseModel):
-    """All clients of a federation by their numbers; it implements the core's `Roster`."""
+    """All clients of a federation by their numbers; it implements the core's `Roster`.
+
+    `secret` marks the secret of the sites, where people are matched across sites: all must have the same.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     clients: tuple[RosterClient, ...] = ()
     classes: NonNegativeInt = 0
+    secret: Token | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -62,37 +71,92 @@ class FederationRoster(BaseModel):
             return None
         return Owners([torch.tensor(client.holds) for client in self.clients], self.classes)
 
-    def with_site(self, site: str, words: SiteWords, *, owned: bool, equal: bool) -> FederationRoster:
-        """Return the roster with a site; one that is known must be as it was.
+    def with_site(
+        self, site: str, words: SiteWords, *, owned: bool, equal: bool, matched: bool = False, round: int = 0
+    ) -> FederationRoster:
+        """Return the roster with a site; one that is known keeps its numbers and classes.
 
         Args:
             site: Name of the site.
             words: How it describes itself.
-            owned: Whether clients own classes; each then gets a block of new ones.
+            owned: Whether clients own classes; each then gets new ones, except those that others have already.
             equal: Whether all clients have equal weights.
+            matched: Whether people are matched across sites by their tokens.
+            round: The number of finished rounds, which a client whose people grew remembers.
         """
-        sizes = [SIZE_UNKNOWN if equal or one.examples is None else one.examples for one in words.clients]
-        if known := self.numbers(site):
-            self._check_unchanged(site, known, sizes, [one.classes for one in words.clients], owned)
-            return self
-        first, added = self.classes, []
-        for one, size in zip(words.clients, sizes, strict=True):
-            holds = tuple(range(first, first + one.classes)) if owned else None
-            added.append(RosterClient(site=site, examples=size, tests=one.tests, holds=holds))
-            first += one.classes if owned else 0
-        return FederationRoster(clients=(*self.clients, *added), classes=first)
-
-    def _check_unchanged(
-        self, site: str, known: Sequence[int], sizes: Sequence[int], classes: Sequence[int], owned: bool
-    ) -> None:
-        before = [(self.size(n), len(self.clients[n].holds or ())) for n in known]
-        now = [(size, count if owned else 0) for size, count in zip(sizes, classes, strict=True)]
-        if before != now:
+        known = self.numbers(site)
+        if known and len(known) != len(words.clients):
             raise RunError(
-                f"the clients of {site} must be as they were when it joined ({len(before)} with "
-                f"{sum(size for size, _ in before):,} examples), got {len(now)} with {sum(s for s, _ in now):,}: its "
-                "data changed; restore them"
+                f"{site} must have the {len(known)} clients that it joined with, got {len(words.clients)}: restore the "
+                "others, or join with a new site"
             )
+        secret = self.secret or (words.secret if matched else None)
+        if matched and words.secret != secret:
+            raise RunError(
+                f"{site} must have the same secret as the other sites, got another or none: compare the fingerprints "
+                "that `fedra site secret` shows"
+            )
+        clients, numbering = list(self.clients), _Numbering(self)
+        for index, one in enumerate(words.clients):
+            before = clients[known[index]] if known else None
+            tokens = _tokens(site, one, matched)
+            holds = numbering.holds(site, before, one.classes, tokens) if owned else None
+            grown = before is not None and before.holds != holds
+            client = RosterClient(
+                site=site,
+                examples=SIZE_UNKNOWN if equal or one.examples is None else one.examples,
+                tests=one.tests,
+                holds=holds,
+                people=tokens,
+                since=round if grown else (0 if before is None else before.since),
+            )
+            if before is None:
+                clients.append(client)
+            else:
+                clients[known[index]] = client
+        count = numbering.count if owned else self.classes
+        return FederationRoster(clients=tuple(clients), classes=count, secret=secret)
+
+
+class _Numbering:
+    """Gives classes their numbers: the next free one, or the one that another client's equal token has."""
+
+    def __init__(self, roster: FederationRoster) -> None:
+        self.count = roster.classes
+        self._known = {
+            token: number
+            for one in roster.clients
+            for token, number in zip(one.people or (), one.holds or (), strict=False)
+        }
+
+    def holds(
+        self, site: str, before: RosterClient | None, classes: int, tokens: tuple[str, ...] | None
+    ) -> tuple[int, ...]:
+        """Return the classes of a client; those that it had come first."""
+        held = () if before is None else before.holds or ()
+        told = () if before is None else before.people or ()
+        if len(held) > classes or (tokens is not None and tokens[: len(told)] != told):
+            raise RunError(
+                f"the people of {site} must stay in their order and only grow ({len(held):,} when it joined), got "
+                f"{classes:,}: restore its state/identities.json from a backup"
+            )
+        return held + tuple(self._number(None if tokens is None else tokens[i]) for i in range(len(held), classes))
+
+    def _number(self, token: str | None) -> int:
+        number = self.count if token is None else self._known.setdefault(token, self.count)
+        self.count += number == self.count
+        return number
+
+
+def _tokens(site: str, words: ClientWords, matched: bool) -> tuple[str, ...] | None:
+    if not matched:
+        return None
+    tokens = tuple(words.people or ())
+    if len(tokens) != words.classes or len(set(tokens)) != len(tokens):
+        raise RunError(
+            f"{site} must send one token for each of its {words.classes:,} people, got {len(set(tokens)):,} different"
+        )
+    return tokens
 
 
 def read_roster(path: Path) -> FederationRoster:
@@ -111,5 +175,5 @@ def read_roster(path: Path) -> FederationRoster:
 
 
 def write_roster(path: Path, roster: FederationRoster) -> None:
-    """Write the roster of a federation."""
-    write_atomically(path, roster.model_dump_json(indent=1).encode())
+    """Write the roster of a federation, which only its owner can read: tokens of people are in it."""
+    write_atomically(path, roster.model_dump_json(indent=1, exclude_defaults=True).encode(), private=True)

@@ -42,7 +42,8 @@ from fedra.federation.link import Link
 from fedra.federation.roster import read_roster, write_roster
 from fedra.federation.secure.secure_rounds import SecureRounds
 from fedra.federation.server_build import build_server, check_plan
-from fedra.federation.site_tests import SiteEvaluator, accuracy_of, pool_tests
+from fedra.federation.site_descriptions import describe_changes, describe_sites, description_notes, description_table
+from fedra.federation.site_tests import SiteEvaluator, accuracy_of, pool_tests, prefix_tests
 from fedra.federation.status import SiteRecorder, StatusFile
 from fedra.runners import Runner
 from fedra.storage.client_state.client_files import digest_of
@@ -80,16 +81,18 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.watch = Watch(tell=lambda line: tell(self.console, line))
+        self.watch = Watch(tell=lambda line: tell(self.console, line), stop=self.stop)
         self.status = StatusFile(
             self.folder / "status.json", self.watch.sites, self.link.last_seen, self.plan.config.rounds
         )
         self.watch.changed = self.status.write
         self.roster = read_roster(self.folder / "roster.json")
         self._algorithm = check_plan(self.plan)
-        self._described: set[str] = set()
+        self._described: dict[str, wire.SiteWords] = {}
         self._refused: dict[str, tuple[str, float]] = {}
         self._starts: dict[str, str | None] = {}  # the digest of the start model that each site says it has
+        checkpoint = self.run_folder.checkpoint
+        self._round = checkpoint.done() if checkpoint.exists() else 0
         self.inbox = Inbox(self.folder / "inbox")
         self.exchange = Exchange(self.plan.federation, self.link, self.inbox, self.watch)
 
@@ -125,7 +128,7 @@ class Coordinator:
         with opened:
             if resumed and self.run_folder.checkpoint.exists():
                 fresh = init_server(built.job.algorithm, built.job.initial())
-                state = self.run_folder.checkpoint.load(fresh)
+                state = self.run_folder.checkpoint.load(fresh, grow=lambda weights: grow_rows(built.job, weights))
                 engine.runner.versions |= {
                     client: version
                     for client in state.memory
@@ -154,22 +157,29 @@ class Coordinator:
         described = self._described
         while len(described) < needed:
             for site in self._newcomers():
-                if self._describe(site) is None:
-                    count = len(self.roster.numbers(site))
-                    self.watch.tell(f"{site}: clients {count}, examples {self._count(site):,}")
+                self._describe(site)
             missing = f"{len(described)} of {needed} sites are there"
             if missing not in told:
                 told.add(missing)
                 self.status.set_phase(missing)
             if len(described) < needed:
                 if self.stop():
+                    self.status.set_phase("interrupted")
                     raise RunError("stopped while waiting for sites: go on with the same command")
                 self.status.write()
                 time.sleep(STEP)
         write_roster(self.folder / "roster.json", self.roster)
+        self._show_sites()
 
-    def _count(self, site: str) -> int:
-        return sum(map(self.roster.size, self.roster.numbers(site)))
+    def _show_sites(self) -> None:
+        """Show what the sites said of themselves, and mark those whose images differ from the others'."""
+        refused = {site: reason for site, (reason, _) in self._refused.items()}
+        self.status.described = describe_sites(self._described, self.roster, refused, self.plan.schema)
+        self.status.write(now=True)
+        if self.console is not None:
+            self.console.print(description_table(self.status.described))
+        for line in description_notes(self.status.described):
+            self.watch.tell(line)
 
     def _describe(self, site: str) -> str | None:
         """Ask a site what it has and add it to the roster; returns why it cannot take part."""
@@ -177,7 +187,6 @@ class Coordinator:
         answer = self.exchange.ask_all({site: wire.packet("describe", words)})[site]
         reason = self._take_description(site, answer)
         if reason is None:
-            self._described.add(site)
             self._refused.pop(site, None)
             return None
         if self._refused.get(site, ("", 0.0))[0] != reason:
@@ -202,15 +211,19 @@ class Coordinator:
                 return words.reason
             if tuple(words.shape) != tuple(self.plan.schema.shape):
                 return f"its examples have shape {tuple(words.shape)}, the plan {tuple(self.plan.schema.shape)}"
+            if words.fedra != fedra.__version__:
+                return f"it has fedra {words.fedra}, this federation needs {fedra.__version__}: pip install -U"
             self.roster = self.roster.with_site(
                 site,
                 words,
                 owned=self._algorithm.owns_classes,
                 equal=self.plan.federation.weighting == "equal",
+                matched=self.plan.schema.match == "secret",
+                round=self._round,
             )
         except RunError as error:
             return str(error)
-        self._starts[site] = words.start
+        self._starts[site], self._described[site] = words.start, words
         self.watch.sites.setdefault(site, SiteState()).state = "ready"
         return None
 
@@ -281,20 +294,23 @@ class Coordinator:
 
     def admit_new(self, state: State, engine: FederatedEngine) -> bool:
         """Take in sites that came since the start; returns whether the roster grew."""
-        known = set(self.roster.sites())
+        before, self._round = self.roster, state.round
+        while engine.runner.changed:
+            self._described.pop(engine.runner.changed.pop(), None)
         described = [site for site in self._newcomers() if self._describe(site) is None]
         if not described:
             return False
-        self._send_start(self._start_blob(None), described)
-        joined = [site for site in described if site not in known]
-        if not joined:
-            return False
         write_roster(self.folder / "roster.json", self.roster)
+        self._send_start(self._start_blob(None), described)
+        if self.roster == before:
+            return False
         built = self._build()
         engine.take(built)
         grown = grow_rows(built.job, state.server.weights)
         state.server = replace(state.server, weights=grown)
-        self.watch.tell(f"joined before round {state.round + 1}: {', '.join(joined)}")
+        self._show_sites()
+        for line in describe_changes(before, self.roster, described, state.round + 1):
+            self.watch.tell(line)
         return True
 
 
@@ -305,9 +321,10 @@ def grow_rows(job: ServerJob, weights: Weights) -> Weights:
     fresh = job.initial()
     params = dict(weights.params)
     for name in job.owned:
-        rows = fresh.params[name].clone()
-        rows[: len(params[name])] = params[name]
-        params[name] = rows
+        if name in params and len(params[name]) < len(fresh.params[name]):
+            rows = fresh.params[name].clone()
+            rows[: len(params[name])] = params[name]
+            params[name] = rows
     return Weights(params, weights.buffers)
 
 
@@ -348,7 +365,7 @@ class FederatedEngine:
         """Let sites save the final model, and test it and their own models on their held-out data."""
         received = broadcast(self.job.algorithm, state.server)
         found = self.runner.ask_tests(state.round, state.server.weights, received, final=True)
-        pooled = {f"sites_{key}": value for key, value in pool_tests(found).items() if not key.startswith("sites_")}
+        pooled = prefix_tests(pool_tests(found))
         by_site: dict[str, Any] = {}
         for site, tests in found.items():
             if isinstance(tests, str):

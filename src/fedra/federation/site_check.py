@@ -17,7 +17,8 @@ from fedra.federation.declared_uploads import demands_of, upload_bytes
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.folder_side import FolderSide, check_sizes
 from fedra.federation.local_data.labels import describe_mapping
-from fedra.federation.local_data.site_cache import is_changed
+from fedra.federation.local_data.matching import read_secret, secret_fingerprint
+from fedra.federation.local_data.site_cache import has_fresh_data, is_changed
 from fedra.federation.local_data.site_data import SiteData
 from fedra.federation.network_check import check_network
 from fedra.federation.policy import Policy, refuse
@@ -55,7 +56,7 @@ def check_site_folder(folder: Path, *, long: bool = False, network: bool = True)
     Returns:
         The report.
     """
-    side, invitation = FolderSide(folder), open_site_invitation(folder)
+    side, invitation = FolderSide(folder, newest=True), open_site_invitation(folder)
     plan, policy = invitation.plan, side.policy
     sections: list[tuple[str, list[str]]] = []
     refused = refuse(demands_of(plan), policy)
@@ -76,6 +77,10 @@ def check_site_folder(folder: Path, *, long: bool = False, network: bool = True)
         if lacking := side.check_resources(plan):
             sections.append(("resources", lacking))
             refused += lacking
+    has_secret = True
+    if plan.schema.match == "secret":
+        text, has_secret = _describe_secret(folder)
+        sections.append(("secret", [text]))
     sections.append(("policy", [f"refuses: {reason}" for reason in refused] or ["allows it (site.toml)"]))
     approved = is_approved(folder, plan)
     sections.append(("approved", [_describe_approval(folder, policy, approved)]))
@@ -89,7 +94,7 @@ def check_site_folder(folder: Path, *, long: bool = False, network: bool = True)
         found = check_network(plan.federation.address, context)
         sections.append(("network", [found.text]))
         admitted = found.admitted
-    return SiteReport(sections, ready=not refused and approved and admitted)
+    return SiteReport(sections, ready=not refused and has_secret and approved and admitted)
 
 
 def describe_plan(plan: FederationPlan) -> str:
@@ -111,6 +116,8 @@ def describe_data(data: SiteData, side: FolderSide, plan: FederationPlan) -> lis
     more = f" and {len(counted) - SHOWN:,} more" if len(counted) > SHOWN else ""
     clients = f" in {len(data.clients):,} clients" if len(data.clients) > 1 else ""
     lines = [f"{len(data.inputs):,} images of {len(counted):,} {kind}{clients}: {shown}{more}; {tests:,} held out"]
+    if has_fresh_data(side.folder):
+        lines.append("read anew: a site that has joined takes them before its next round")
     if is_changed(side.folder, side.site):
         lines.append(f"the folder has changed since it was read: `fedra site refresh {side.folder}` reads it anew")
     mapping = side.site.data.labels
@@ -147,6 +154,8 @@ def describe_leaving(
         histograms = " and histograms of similarities" if own else ""
         least = f"tests of fewer than {policy.test_examples} examples stay"
         lines.append(f"per test: numbers of examples and of right answers, loss{histograms} ({least})")
+    if plan.schema.match == "secret":
+        lines.append("once: a token of each person, keyed with the sites' secret, which the coordinator does not have")
     if policy.pixel_statistics:
         lines.append("once: mean and deviation of all pixels")
     if long:
@@ -164,6 +173,11 @@ def describe_leaving(
         ]
     if own:
         inferred.append("from a class vector a face may be approximated")
+    if plan.schema.match == "secret":
+        inferred.append(
+            "from equal tokens which people are at several sites; every site with the secret can test guesses of "
+            "names, and receives the class vector of a person that it names"
+        )
     never = "images, file names, folder names, " + ("names of people" if own else "numbers of images per class")
     return [("leaves", lines), ("inferable", inferred), ("never", [f"{never}, your policy, your key"])]
 
@@ -177,6 +191,14 @@ def _describe_secure(uploads: Expected, data: SiteData) -> list[str]:
         "with them public keys, encrypted shares for other sites, signatures, and which of your clients are in the "
         "sum; no numbers of examples, no steps, no metrics",
     ]
+
+
+def _describe_secret(folder: Path) -> tuple[str, bool]:
+    """Describe the sites' secret, and say whether it can be used."""
+    try:
+        return f"its fingerprint, the same at all sites: {secret_fingerprint(read_secret(folder))}", True
+    except FedraError as error:
+        return str(error), False
 
 
 def _describe_counts(policy: Policy, plan: FederationPlan) -> str:

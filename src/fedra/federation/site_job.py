@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ from fedra.experiment.example_run import add_example_privacy
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.local_data.data_schema import DataSchema
 from fedra.federation.local_data.site_data import SiteData
+from fedra.federation.policy import Policy
+from fedra.federation.wire import SiteWords
 
 
 @dataclass(frozen=True)
@@ -144,3 +147,32 @@ def build_site_job(plan: FederationPlan, data: SiteData, numbers: Sequence[int],
 def plan_transform(schema: DataSchema) -> Transform:
     """Return how raw examples become inputs, which the plan fixes for all sites."""
     return Transform(schema.mean, schema.std, tuple(AUGMENTATIONS[name]() for name in schema.augment))
+
+
+class SiteSide(Protocol):
+    """What a site brings: its data, its policy, and what it says of both."""
+
+    @property
+    def policy(self) -> Policy:
+        """What the site allows."""
+        ...
+
+    def has_changed(self) -> bool:
+        """Return whether there are data that were read anew since the site described itself."""
+        ...
+
+    def renew(self) -> bool:
+        """Use data that were read anew; returns whether there were any."""
+        ...
+
+    def check(self, plan: FederationPlan) -> list[str]:
+        """Return why the site does not take part in a plan; nothing if it does."""
+        ...
+
+    def describe(self, plan: FederationPlan) -> SiteWords:
+        """Return what the site says of itself."""
+        ...
+
+    def build_job(self, plan: FederationPlan, numbers: Sequence[int]) -> SiteJob:
+        """Return the site's job, given the numbers of its clients."""
+        ...

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -25,12 +25,12 @@ from fedra.experiment.vetting import vet_examples
 from fedra.federation import wire
 from fedra.federation.audit_log import AuditLog
 from fedra.federation.federation_plan import FederationPlan, parse_plan
-from fedra.federation.policy import Policy
+from fedra.federation.local_data.site_cache import NUMBERS
 from fedra.federation.received_model import Refused, check_cohort, receive_model, upload_tree
 from fedra.federation.secure import secure_wire
 from fedra.federation.secure.secure_site import MASKED, SecureSite
 from fedra.federation.site_evaluation import evaluate_clients, finish_clients
-from fedra.federation.site_job import SiteJob
+from fedra.federation.site_job import SiteJob, SiteSide
 from fedra.federation.site_memory import Outbox, SiteMemory
 from fedra.federation.site_privacy import BudgetSpent, SitePrivacy
 from fedra.federation.wire import Packet, Refusal, Words, packet
@@ -42,27 +42,6 @@ from fedra.writing import write_atomically
 
 MANY = 8
 """Number of clients from which a site trains them in a stack, unless its file names a runner."""
-
-
-class SiteSide(Protocol):
-    """What a site brings: its data, its policy, and what it says of both."""
-
-    @property
-    def policy(self) -> Policy:
-        """What the site allows."""
-        ...
-
-    def check(self, plan: FederationPlan) -> list[str]:
-        """Return why the site does not take part in a plan; nothing if it does."""
-        ...
-
-    def describe(self, plan: FederationPlan) -> wire.SiteWords:
-        """Return what the site says of itself."""
-        ...
-
-    def build_job(self, plan: FederationPlan, numbers: Sequence[int]) -> SiteJob:
-        """Return the site's job, given the numbers of its clients."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -106,8 +85,8 @@ class SiteNode:
 
     def answer(self, ask: Packet) -> Packet:
         """Answer a question; whatever fails becomes a refusal that names no file and no person."""
-        self.log.record("asked", kind=ask.kind[:20], digest=ask.digest, bytes=ask.nbytes)
         try:
+            self.log.record("asked", kind=ask.kind[:20], digest=ask.digest, bytes=ask.nbytes)
             if ask.kind not in self._kinds:
                 raise Refused(f"this site does not know questions of the kind '{ask.kind[:20]}'")
             return self._kinds[ask.kind](ask)
@@ -124,7 +103,11 @@ class SiteNode:
             return self._refuse(ask, "it failed at the site, whose terminal says why")
 
     def _refuse(self, ask: Packet, reason: str, final: bool = False) -> Packet:
-        self.log.record("refused", kind=ask.kind[:20], digest=ask.digest, reason=reason)
+        about = {"kind": ask.kind[:20], "digest": ask.digest, "reason": reason}
+        try:
+            self.log.record("refused", **about)
+        except OSError:  # the disk is full: a refusal may leave, and is logged when there is room
+            self.log.record_later("refused", **about)
         self._tell(f"refused '{ask.kind[:20]}': {reason}")
         if final:
             self.over, self.refusal = True, reason
@@ -151,6 +134,8 @@ class SiteNode:
         if words.wire != wire.WIRE:
             raise Refused(f"it speaks version {wire.WIRE} of the messages, the coordinator {words.wire}", final=True)
         plan = parse_plan(words.plan, "the coordinator's plan")
+        if self._side.renew():
+            self._tell("from the next round on with the data that were read anew")
         if reasons := self._side.check(plan):
             raise Refused("; ".join(reasons)[:500], final=True)
         self._state.mkdir(parents=True, exist_ok=True)
@@ -168,7 +153,7 @@ class SiteNode:
             write_atomically(path, blob)
         if not path.exists() or digest_of(path.read_bytes()) != words.start:
             raise Refused("the model that the run starts from did not arrive: it must be sent again")
-        write_atomically(self._state / "numbers.json", json.dumps(words.numbers).encode())
+        write_atomically(self._folder / NUMBERS, json.dumps(words.numbers).encode())
         self._joined, self._expected = None, {}
         self._open(plan)
         return self._leave(ask, wire.Acknowledged())
@@ -185,7 +170,7 @@ class SiteNode:
         if self._joined is not None and self._joined.plan.digest == plan.digest:
             return self._joined
         try:
-            numbers = json.loads((self._state / "numbers.json").read_bytes())
+            numbers = json.loads((self._folder / NUMBERS).read_bytes())
             start = wire.decode_tree((self._state / "start.safetensors").read_bytes())
         except FileNotFoundError:
             raise Refused("this site has no start model yet: it must be sent first") from None
@@ -221,7 +206,9 @@ class SiteNode:
         trained = [self._words(job, joined.plan, result, lost.get(result.client)) for result in results]
         uploads: Tree = {str(result.client): upload_tree(job, result.upload) for result in results}
         details = {"round": words.round + 1, "clients": len(results)}
-        answer = self._leave(ask, wire.TrainAnswer(trained=trained), uploads, **details)
+        answer = self._leave(
+            ask, wire.TrainAnswer(trained=trained, changed=self._side.has_changed()), uploads, **details
+        )
         self._outbox.keep(words.round, ask.digest, answer)
         self._tell_trained(joined, words, results, answer, started)
         return answer
@@ -396,7 +383,8 @@ class SiteNode:
         policy = self._side.policy
         leaving = [one for one in tested if policy.may_leave("accuracy", one.examples)]
         self.over = words.final
-        return self._leave(ask, wire.EvaluateAnswer(tested=leaving), round=words.round, clients=len(leaving))
+        answer = wire.EvaluateAnswer(tested=leaving, changed=self._side.has_changed())
+        return self._leave(ask, answer, round=words.round, clients=len(leaving))
 
 
 def _accuracy_line(words: wire.EvaluateAsk, plan: FederationPlan, tested: Sequence[wire.EvaluatedWords]) -> str:

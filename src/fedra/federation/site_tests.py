@@ -21,7 +21,11 @@ SiteTest = list[EvaluatedWords] | str
 
 @dataclass
 class SiteEvaluator:
-    """Asks the sites to test the model on their held-out data; `own` also tests it on the coordinator's set."""
+    """Asks the sites to test the model on their held-out data.
+
+    With `own`, which tests it on the coordinator's set, metrics have the meaning that they have in the simulator, and
+    those of the sites are prefixed with `sites_`.
+    """
 
     own: Evaluator | None = None
 
@@ -29,11 +33,11 @@ class SiteEvaluator:
         assert isinstance(runner, FederatedRunner), "only a federation has sites"
         found = runner.ask_tests(runner.round, weights, {})
         runner.note_tests(found)
-        metrics = pool_tests(found)
-        if self.own is not None:
-            mine = self.own(job, runner, weights).outcome()
-            metrics |= {f"server_{key}": value for key, value in mine.metrics.items()}
-        return EvaluationOutcome(metrics)
+        pooled = pool_tests(found)
+        if self.own is None:
+            return EvaluationOutcome(pooled)
+        mine = self.own(job, runner, weights).outcome()
+        return EvaluationOutcome(mine.metrics | prefix_tests(pooled))
 
 
 def pool_tests(found: Mapping[str, SiteTest]) -> dict[str, Any]:
@@ -53,6 +57,11 @@ def pool_tests(found: Mapping[str, SiteTest]) -> dict[str, Any]:
         eer, auroc = rates_of(genuine, impostor)
         pooled |= {"accuracy": 1 - eer, "closed_set_accuracy": pooled["accuracy"], "eer": eer, "auroc": auroc}
     return pooled
+
+
+def prefix_tests(pooled: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sites' metrics under names that say whose they are."""
+    return {key if key.startswith("sites_") else f"sites_{key}": value for key, value in pooled.items()}
 
 
 def accuracy_of(tests: Sequence[EvaluatedWords]) -> float:

@@ -36,6 +36,7 @@ class StatusFile:
         self.round, self.phase = 0, "waiting for sites"
         self.accuracy: float | None = None
         self.left: float | None = None
+        self.described: dict[str, dict[str, Any]] = {}
 
     def set_phase(self, phase: str) -> None:
         """Say what the coordinator does now, and write it at once."""
@@ -56,6 +57,7 @@ class StatusFile:
             "accuracy": self.accuracy,
             "seconds_left": None if self.left is None else round(self.left, 1),
             "sites": sites,
+            "described": self.described,
         }
 
     def write(self, now: bool = False) -> None:

@@ -29,6 +29,7 @@ Sentence = Annotated[str, StringConstraints(max_length=500)]
 MetricName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./@ -]{1,80}$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Metrics = Annotated[dict[MetricName, float | None], Field(max_length=100)]
+Token = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Version = tuple[NonNegativeInt, NonNegativeInt]
 """The round and the attempt after which client state was stored."""
 
@@ -52,15 +53,19 @@ class DescribeAsk(Words):
 
 
 class ClientWords(Words):
-    """A client as its site describes it: numbers of training examples, own classes and held-out examples."""
+    """A client as its site describes it: numbers of training examples, own classes and held-out examples.
+
+    `people` are the tokens of its people in the order of their numbers, in a plan that matches people across sites.
+    """
 
     examples: NonNegativeInt | None
     classes: NonNegativeInt
     tests: NonNegativeInt = 0
+    people: Annotated[list[Token], Field(max_length=100_000)] | None = None
 
 
 class SiteWords(Words):
-    """A site as it describes itself."""
+    """A site as it describes itself; `secret` is the mark of the sites' secret, the same at all of them."""
 
     fedra: Annotated[str, StringConstraints(max_length=40)]
     torch: Annotated[str, StringConstraints(max_length=40)]
@@ -68,6 +73,7 @@ class SiteWords(Words):
     clients: Annotated[list[ClientWords], Field(max_length=100_000)]
     shape: tuple[NonNegativeInt, ...]
     start: Annotated[str, StringConstraints(max_length=64)] | None = None
+    secret: Token | None = None
     mean: Finite | None = None
     std: Finite | None = None
 
@@ -121,9 +127,10 @@ class TrainedWords(Words):
 
 
 class TrainAnswer(Words):
-    """The words of several clients' uploads."""
+    """The words of several clients' uploads; `changed` asks to be described anew before the next round."""
 
     trained: list[TrainedWords]
+    changed: bool = False
 
 
 class EvaluateAsk(Words):
@@ -150,9 +157,10 @@ class EvaluatedWords(Words):
 
 
 class EvaluateAnswer(Words):
-    """The tests that a site's policy lets leave."""
+    """The tests that a site's policy lets leave; `changed` as in a `TrainAnswer`."""
 
     tested: list[EvaluatedWords]
+    changed: bool = False
 
 
 class Refusal(Words):

@@ -191,12 +191,20 @@ def _notes(names: Sequence[str], folders: Sequence[RunFolder]) -> Iterator[str]:
     for key, values in (
         ("data sets", [config.data.name for config in configs]),
         ("evaluation protocols", [config.evaluation.protocol for config in configs]),
+        ("tests", [_who_tested(folder.metrics()) for folder in folders]),
     ):
         if len(set(values)) > 1:
             yield f"note: the runs have different {key}: {', '.join(sorted(set(values)))}"
     for name, folder, config in zip(names, folders, configs, strict=True):
         if not folder.finished:
             yield f"note: {name} is not finished: {len(folder.metrics())} of {config.rounds} rounds"
+
+
+def _who_tested(metrics: Metrics) -> str:
+    """Return whose images the accuracy of a run is about: a test set, or what the sites of a federation held out."""
+    names = set(metrics[-1]) if metrics else set()
+    at_sites = "sites_mean_accuracy" in names and "sites_accuracy" not in names
+    return "images held out by sites" if at_sites else "a test set"
 
 
 def _row(name: str, folder: RunFolder, reach: Sequence[float]) -> dict[str, Any]:

@@ -16,18 +16,31 @@ MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 LARGEST = 32 << 20
 """Blocks up to this size are allocated from the heap; glibc's maximum."""
 
+RETURNED = 1 << 18
+"""Blocks from this size on are given back at once where memory matters more than time."""
+
 RETAINED = (1 << 31) - 1
 """Free bytes at the end of the heap that are not returned to the system."""
 
 
 def keep_freed_memory() -> bool:
     """Keep freed memory in this process and its forks; returns whether the C library supports it (glibc does)."""
+    return _set_option(MMAP_THRESHOLD, LARGEST) and _set_option(TRIM_THRESHOLD, RETAINED)
+
+
+def return_large_blocks() -> bool:
+    """Give large blocks back to the system as soon as they are freed; returns whether the C library supports it.
+
+    A server whose threads take and free blocks of megabytes would otherwise keep many of them, in a heap per thread.
+    """
+    return _set_option(MMAP_THRESHOLD, RETURNED)
+
+
+def _set_option(option: int, value: int) -> bool:
     if sys.platform != "linux":
         return False
     library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt"):
-        return False
-    return bool(library.mallopt(MMAP_THRESHOLD, LARGEST)) and bool(library.mallopt(TRIM_THRESHOLD, RETAINED))
+    return hasattr(library, "mallopt") and bool(library.mallopt(option, value))
 
 
 def return_freed_memory() -> None:

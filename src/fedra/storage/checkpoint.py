@@ -120,16 +120,25 @@ class Checkpoint:
             self._server_path(old.round).unlink(missing_ok=True)
         self._sweep()
 
-    def load(self, server: Server, ram: float = RAM, precision: StoredPrecision = "float32") -> State:
-        """The state of the last checkpoint; its names and shapes must match those of `server`, a new one."""
+    def load(
+        self,
+        server: Server,
+        ram: float = RAM,
+        precision: StoredPrecision = "float32",
+        grow: Callable[[Weights], Weights] = lambda weights: weights,
+    ) -> State:
+        """The state of the last checkpoint; its names and shapes must match those of `server`, a new one.
+
+        `grow` adds to the weights what has come since, such as rows of new classes.
+        """
         manifest = self._manifest()
         path = self._server_path(manifest.server.round)
         try:
             found = read_packed(path, manifest.server.digest).tree()
         except DamagedFile as error:
             raise RunError(f"{error}, and the checkpoint cannot be used without it: start a new run") from None
-        _compare(_server_tree(server), found, path)
-        weights = Weights(found["params"], found.get("buffers", {}))
+        weights = grow(Weights(found["params"], found.get("buffers", {})))
+        _compare(_server_tree(server), {**found, "params": weights.params}, path)
         restored = Server(weights=weights, memory=found.get("memory", {}))
         self._server, self._saved = manifest.server, manifest.round
         return State(manifest.round, restored, self.memories(ram, precision, manifest.clients))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, HTTPException
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -19,11 +19,14 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from fedra.errors import RunError
 from fedra.federation.flower.gate import Gate
 from fedra.federation.flower.link_state import LinkState
+from fedra.federation.flower.node_sessions import REPLACED, SESSION_HEADER, NodeSessions
 from fedra.federation.flower.private_names import load
 
 HELD = 20.0
 """Seconds for which a pull waits for a question; Flower's client waits 30."""
 LOOK = 5.0
+CLOSING = 0.01
+"""Seconds that closed connections get to say so."""
 MOST_OBJECTS = 1000
 """Objects of an answer beyond those that its size needs."""
 
@@ -31,11 +34,25 @@ PARSED = load("PROTOBUF_REQUEST_DEPENDENCY")
 handlers = load("fleet_handlers")
 
 
-class Arrivals:
-    """What the server tells its link: signs of life, sessions that began, and answers that are complete."""
+async def _own_request(http: Request) -> Request:
+    return http
 
-    def __init__(self, seen: Callable[[int], None], began: Callable[[int], None], complete: Callable[[str], None]):
-        self.seen, self.began, self.complete = seen, began, complete
+
+HTTP = Depends(_own_request)
+"""The request of a call; Flower's routes take the one parameter that FastAPI gives it to by type."""
+
+
+class Arrivals:
+    """What the server tells its link: signs of life, sessions that began or were replaced, and complete answers."""
+
+    def __init__(
+        self,
+        seen: Callable[[int], None],
+        began: Callable[[int], None],
+        replaced: Callable[[int], None],
+        complete: Callable[[str], None],
+    ):
+        self.seen, self.began, self.replaced, self.complete = seen, began, replaced, complete
 
 
 class FleetServer:
@@ -46,6 +63,7 @@ class FleetServer:
         self._events: dict[int, asyncio.Event] = {}
         self._delivered: dict[int, Any] = {}
         self._awaited: dict[str, tuple[str, set[str]]] = {}
+        self._sessions = NodeSessions()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -56,7 +74,7 @@ class FleetServer:
         """Listen; raises if the port is taken."""
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
         config = uvicorn.Config(
-            Gate(self._app()),
+            Gate(self._app(), self._links.folder),
             host=host,
             port=port,
             log_level="critical",
@@ -84,9 +102,16 @@ class FleetServer:
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
             try:
-                runner.run(self._server.serve())
+                runner.run(self._serve_until_closed(self._server))
             except SystemExit:  # uvicorn's way to say that it cannot listen
                 return
+
+    async def _serve_until_closed(self, server: uvicorn.Server) -> None:
+        """Serve, and close the connections that wait for questions, which uvicorn leaves open."""
+        await server.serve()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(CLOSING)
 
     def wake(self, node: int) -> None:
         """Let a waiting pull of a node look for a question."""
@@ -119,19 +144,14 @@ class FleetServer:
         return app
 
     def _routes(self) -> APIRouter:
-        routes = APIRouter(prefix="/v1/fleet", route_class=load("ProtobufRoute"))
+        routes = APIRouter(
+            prefix="/v1/fleet", route_class=load("ProtobufRoute"), dependencies=[Depends(self._refuse_replaced)]
+        )
         state = self._links.state
 
         @routes.post("/activate-node")
-        def activate(request: Annotated[Any, PARSED]) -> Any:
-            node = state.get_node_id_by_public_key(request.public_key)
-            if node is None:
-                raise HTTPException(403, "this site is not admitted, or no longer")
-            state.deactivate_node(node)  # a node that died takes its session over at once
-            answer = handlers.activate_node(request, state)
-            self._delivered.pop(node, None)
-            self._arrivals.began(node)
-            return answer
+        def activate(request: Annotated[Any, PARSED], http: Annotated[Request, HTTP]) -> Any:
+            return self._activate(request, _session_of(http))
 
         @routes.post("/deactivate-node")
         def deactivate(request: Annotated[Any, PARSED]) -> Any:
@@ -143,8 +163,8 @@ class FleetServer:
             return handlers.send_node_heartbeat(request, state)
 
         @routes.post("/pull-messages")
-        async def pull(request: Annotated[Any, PARSED]) -> Any:
-            return await self._hold(request)
+        async def pull(request: Annotated[Any, PARSED], http: Annotated[Request, HTTP]) -> Any:
+            return await self._hold(request, http)
 
         @routes.post("/pull-object")
         def pull_object(request: Annotated[Any, PARSED]) -> Any:
@@ -170,13 +190,41 @@ class FleetServer:
 
         return routes
 
-    async def _hold(self, request: Any) -> Any:
+    async def _refuse_replaced(self, http: Request) -> None:
+        """Refuse the calls of a process whose place another one with the same key has taken."""
+        node = getattr(getattr(http.state, "protobuf_request", None), "node", None)
+        if node is not None:
+            self._check_session(node.node_id, _session_of(http))
+
+    def _check_session(self, node: int, session: str) -> None:
+        if self._sessions.is_replaced(node, session):
+            self._arrivals.replaced(node)
+            raise HTTPException(409, REPLACED)
+
+    def _activate(self, request: Any, session: str) -> Any:
+        """Begin a node's session: of two processes with one key the later one speaks, and the other one is refused."""
+        state = self._links.state
+        node = state.get_node_id_by_public_key(request.public_key)
+        if node is None:
+            raise HTTPException(403, "this site is not admitted, or no longer")
+        self._check_session(node, session)
+        self._sessions.begin(node, session)
+        state.deactivate_node(node)  # a node that died takes its session over at once
+        answer = handlers.activate_node(request, state)
+        self._delivered.pop(node, None)
+        self._arrivals.began(node)
+        self.wake(node)  # a pull that the replaced process left waiting
+        return answer
+
+    async def _hold(self, request: Any, http: Request) -> Any:
         """Answer a pull when there is a question, or after 20 seconds without one."""
         node, state = request.node.node_id, self._links.state
         event = self._events.setdefault(node, asyncio.Event())
         until = time.monotonic() + HELD
         while True:
-            self._arrivals.seen(node)
+            if not await http.is_disconnected():  # a killed process does not count as a second one
+                self._check_session(node, _session_of(http))
+                self._arrivals.seen(node)
             if node in self._delivered:  # the connection broke before the node had it
                 return self._delivered[node]
             event.clear()
@@ -222,3 +270,7 @@ class FleetServer:
         if question and not missing:
             del self._awaited[session]
             self._arrivals.complete(question)
+
+
+def _session_of(http: Request) -> str:
+    return http.headers.get(SESSION_HEADER, "")[:64]

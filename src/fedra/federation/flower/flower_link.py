@@ -7,17 +7,21 @@ import queue
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography.x509 import Certificate
 
 from fedra.federation.flower.fleet_server import Arrivals, FleetServer
-from fedra.federation.flower.link_state import LinkState
+from fedra.federation.flower.link_state import LARGE, LinkState
 from fedra.federation.flower.private_names import load
 from fedra.federation.link import Answer
 from fedra.federation.wire import Packet, WireError
+from fedra.runners.pages import return_large_blocks
 
 BEAT = 10.0
+NOT_ADMITTED = "its site is not admitted anymore"
 
 
 @dataclass
@@ -32,17 +36,24 @@ class _Open:
 
 
 class FlowerLink:
-    """Admitted sites, their questions and their answers; a site that starts anew is asked again."""
+    """Admitted sites, their questions and their answers; a site that starts anew is asked again.
 
-    def __init__(self, patience: float = 60.0) -> None:
-        self._links = LinkState()
-        self._patience = patience
-        self._server = FleetServer(self._links, Arrivals(self._see, self._begin, self._complete), self._is_open)
+    Args:
+        folder: Where large tensors on their way are kept, instead of in memory; it is emptied.
+        patience: Seconds without a sign of life until a site counts as away.
+        tell: Called with lines for the coordinator's terminal.
+    """
+
+    def __init__(self, folder: Path, patience: float = 60.0, tell: Callable[[str], None] = lambda line: None) -> None:
+        self._links = LinkState(folder)
+        self._patience, self._tell = patience, tell
+        arrivals = Arrivals(self._see, self._begin, self._replace, self._complete)
+        self._server = FleetServer(self._links, arrivals, self._is_open)
         self._nodes: dict[str, int] = {}
         self._seen: dict[int, float] = {}
         self._sessions: dict[int, int] = {}
         self._open: dict[str, _Open] = {}
-        self._answers: queue.Queue[tuple[str, Answer]] = queue.Queue()
+        self._arrived: queue.Queue[tuple[str, str | None, str]] = queue.Queue()  # question, answer, else the reason
         self._tickets = itertools.count()
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -50,6 +61,7 @@ class FlowerLink:
     def start(self, host: str, port: int, context: ssl.SSLContext) -> tuple[str, int]:
         """Listen; returns the address, with the port that was found for port 0."""
         self._context = context
+        return_large_blocks()
         self._server.start(host, port, context)
         threading.Thread(target=self._beat, name="fedra-beat", daemon=True).start()
         return self._server.address
@@ -93,9 +105,9 @@ class FlowerLink:
     def _push(self, one: _Open) -> None:
         node = self._nodes.get(one.site)
         if node is None:
-            self._answers.put((f"removed-{one.ticket}", "its site is not admitted anymore"))
             with self._lock:
                 self._open[f"removed-{one.ticket}"] = one
+            self._arrived.put((f"removed-{one.ticket}", None, NOT_ADMITTED))
             return
         one.began = self._sessions.get(node, 0)
         name = self._links.push(node, one.question, max(one.until - time.monotonic(), 1.0))
@@ -104,18 +116,29 @@ class FlowerLink:
         self._server.wake(node)
 
     def collect(self, seconds: float) -> dict[int, Answer]:
+        """Wait for answers; returns after a large one, so that no more than one is in memory."""
         self._ask_again()
         found: dict[int, Answer] = {}
         until = time.monotonic() + seconds
-        while True:
+        while not any(isinstance(answer, Packet) and answer.nbytes > LARGE for answer in found.values()):
             try:
-                name, answer = self._answers.get(timeout=max(until - time.monotonic(), 0.0) if not found else 0.0)
+                waiting = max(until - time.monotonic(), 0.0) if not found else 0.0
+                question, name, reason = self._arrived.get(timeout=waiting)
             except queue.Empty:
-                return found
+                break
             with self._lock:
-                one = self._open.pop(name, None)
+                one = self._open.pop(question, None)
             if one is not None:
-                found[one.ticket] = answer
+                found[one.ticket] = reason if name is None else self._read(name)
+            elif name is not None:
+                self._links.forget(name)
+        return found
+
+    def _read(self, name: str) -> Answer:
+        try:
+            return self._links.read(name)
+        except WireError as error:
+            return f"refused: {error}"
 
     def _ask_again(self) -> None:
         """Ask sites anew whose process began anew since they were asked, and forget questions of removed sites."""
@@ -124,7 +147,7 @@ class FlowerLink:
         for name, one in waiting:
             node = self._nodes.get(one.site)
             if node is None and not name.startswith("removed-"):
-                self._answers.put((name, "its site is not admitted anymore"))
+                self._arrived.put((name, None, NOT_ADMITTED))
             elif node is not None and self._sessions.get(node, 0) != one.began:
                 with self._lock:
                     known = self._open.pop(name, None)
@@ -143,6 +166,7 @@ class FlowerLink:
     def close(self) -> None:
         self._closed.set()
         self._server.close()
+        self._links.close()
 
     def _beat(self) -> None:
         while not self._closed.wait(BEAT):
@@ -155,13 +179,20 @@ class FlowerLink:
         self._see(node)
         self._sessions[node] = self._sessions.get(node, 0) + 1
 
+    def _replace(self, node: int) -> None:
+        """Tell that two processes use one key: its people started a second one, or the key was copied."""
+        site = next((site for site, known in self._nodes.items() if known == node), "a site")
+        self._tell(
+            f"{site}: a second process with its key took the place of the first; if its people did not start it, the "
+            "key was copied: remove the site"
+        )
+
     def _is_open(self, question: str) -> bool:
         return question in self._open
 
     def _complete(self, question: str) -> None:
         """Take an answer the moment it is complete: Flower drops it if its node goes away first."""
         try:
-            answer = self._links.pull(question)
-            self._answers.put((question, answer if answer is not None else "its answer was lost"))
+            self._arrived.put((question, self._links.take(question), "its answer was lost"))
         except WireError as error:
-            self._answers.put((question, f"refused: {error}"))
+            self._arrived.put((question, None, f"refused: {error}"))

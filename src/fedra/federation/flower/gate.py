@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 CALLS = (
@@ -20,23 +23,36 @@ PREFIX = "/v1/fleet/"
 MAX_REQUEST = 6 * 2**20
 """Most bytes of one request: an object has 5 MB, and larger tensors are cut into several."""
 
+SLOTS = 2
+"""Objects that are worked on at the same time: parsing and hashing one takes several times its size in memory."""
+DOWNLOADS = 16
+"""Objects that are on their way to sites at the same time."""
+PIECE = 2**18
+"""Bytes that are handed to the network at a time."""
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Gate:
-    """Refuses all other paths, requests without a length and large ones, before anything is read or parsed."""
+    """Refuses all other paths, requests without a length and large ones, before anything is read or parsed.
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self._app = app
+    The number of objects in memory is bounded, whatever the number of sites: uploads come in on the disk, few objects
+    are worked on at a time, and few are sent at a time.
+    """
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], folder: Path) -> None:
+        self._app, self._folder = app, folder
+        self._slots, self._downloads = asyncio.Semaphore(SLOTS), asyncio.Semaphore(DOWNLOADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         path = scope["path"]
-        if scope["method"] != "POST" or path.removeprefix(PREFIX) not in CALLS or not path.startswith(PREFIX):
+        call = path.removeprefix(PREFIX)
+        if scope["method"] != "POST" or call not in CALLS or not path.startswith(PREFIX):
             await _refuse(send, 404, "not here")
             return
         length = dict(scope["headers"]).get(b"content-length", b"")
@@ -44,8 +60,58 @@ class Gate:
             await _refuse(send, 411, "a request must tell its length")
         elif int(length) > MAX_REQUEST:
             await _refuse(send, 413, f"a request must have at most {MAX_REQUEST:,} bytes, got {int(length):,}")
+        elif call == "push-object":
+            await self._take_object(scope, receive, send)
+        elif call == "pull-object":
+            await self._give_object(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    async def _take_object(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read an upload to the disk, however slow its line is, and then hand it to the application."""
+        with SpooledTemporaryFile(PIECE, dir=str(self._folder)) as file:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                file.write(message.get("body", b""))
+                more = message.get("more_body", False)
+            async with self._slots:
+                file.seek(0)
+                await self._app(scope, _whole(file.read()), send)
+
+    async def _give_object(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application prepare an answer, and send it piece by piece: the network holds one piece at a time."""
+        prepared: list[MutableMapping[str, Any]] = []
+
+        async def keep(message: MutableMapping[str, Any]) -> None:
+            prepared.append(message)
+
+        async with self._downloads:
+            async with self._slots:
+                await self._app(scope, receive, keep)
+            while prepared:
+                message = prepared.pop(0)
+                body = memoryview(message.get("body", b""))
+                if len(body) <= PIECE:
+                    await send(message)
+                    continue
+                for start in range(0, len(body), PIECE):
+                    last = start + PIECE >= len(body) and not message.get("more_body", False)
+                    await send({**message, "body": bytes(body[start : start + PIECE]), "more_body": not last})
+
+
+def _whole(body: bytes) -> Receive:
+    """Return what gives a whole request to the application."""
+    left = [body]
+
+    async def receive() -> MutableMapping[str, Any]:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return {"type": "http.disconnect"}
+
+    return receive
 
 
 async def _refuse(send: Send, status: int, reason: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
 
 from fedra.federation.flower.flower_codec import RecordCodec, from_records
 from fedra.federation.flower.private_names import load
+from fedra.federation.flower.spool import SpooledStore
 from fedra.federation.wire import Packet, WireError
 from fedra.runners.pages import return_freed_memory
 
@@ -21,12 +23,13 @@ LARGE = 2**20
 
 
 class LinkState:
-    """A run without an app: what Flower's server keeps, without its programs."""
+    """A run without an app: what Flower's server keeps, without its programs. Large objects are in the folder."""
 
-    def __init__(self) -> None:
-        _, self.factory = load("get_objectstore_linkstate_factories")(
+    def __init__(self, folder: Path) -> None:
+        objects, self.factory = load("get_objectstore_linkstate_factories")(
             ":flwr-in-memory:", load("get_federation_manager")()
         )
+        objects.store_instance, self.folder = SpooledStore(folder), folder
         self.state = self.factory.state()
         self.lock = threading.RLock()
         self._codec = RecordCodec()
@@ -80,41 +83,62 @@ class LinkState:
                     self.state.store_object(self.run, session, name, objects[name].deflate())
         return str(message.metadata.message_id)
 
-    def pull(self, question: str) -> Packet | None:
-        """Take the complete answer to a question out of the link state; None if there is none."""
+    def take(self, question: str) -> str | None:
+        """Take the complete answer to a question out of the link state, and return its name; None if there is none.
+
+        Its objects stay in the store until the answer is read or forgotten.
+        """
         with self.lock:
             found = self.state.get_message_res(message_ids={question}, run_id=self.run)
             if not found:
                 return None
-            message, store = found[0], self.state.object_store
-            try:
-                if message.has_error():
-                    raise WireError(f"its node is not reachable ({message.error.reason or message.error.code})")
-                name = message.metadata.message_id
-                ids = [tree.object_id for tree in load("iterate_object_tree")(store.get_object_tree(name))]
-                contents = {one: store.get(one) for one in ids}
-            finally:
-                self.state.delete_messages(message_ins_ids={question})
-                store.delete(message.metadata.message_id)  # Flower keeps objects until their arrival is confirmed
-                store.delete(question)
+            message = found[0]
+            name = str(message.metadata.message_id)
+            self.state.delete_messages(message_ins_ids={question})
+            self.state.object_store.delete(question)
+            if message.has_error():
+                self.forget(name)
+                raise WireError(f"its node is not reachable ({message.error.reason or message.error.code})")
+            return name
+
+    def read(self, name: str) -> Packet:
+        """Read an answer that was taken, and forget its objects."""
+        try:
+            packet = self._inflate(name)
+        finally:
+            self.forget(name)
+        if packet.nbytes > LARGE:
+            return_freed_memory()
+        return packet
+
+    def _inflate(self, name: str) -> Packet:
+        with self.lock:
+            store = self.state.object_store
+            ids = [tree.object_id for tree in load("iterate_object_tree")(store.get_object_tree(name))]
+            contents = {one: store.get(one) for one in ids}
         if any(not content for content in contents.values()):
             raise WireError("the answer is not complete")
         try:
-            whole = load("inflate_object_from_contents")(name, contents)
-            packet = from_records(whole.content)
-            if packet.nbytes > LARGE:
-                return_freed_memory()
-            return packet
+            return from_records(load("inflate_object_from_contents")(name, contents).content)
         except WireError:
             raise
         except Exception as error:  # objects from elsewhere may fail in any way
             raise WireError(f"the answer cannot be read ({type(error).__name__})") from None
+
+    def forget(self, name: str) -> None:
+        """Forget an answer that was taken: Flower keeps objects until their arrival is confirmed."""
+        with self.lock:
+            self.state.object_store.delete(name)
 
     def drop(self, question: str) -> None:
         """Forget a question and its answer."""
         with self.lock:
             self.state.delete_messages(message_ins_ids={question})
             self.state.object_store.delete(question)
+
+    def close(self) -> None:
+        """Forget everything that is on its way."""
+        self.state.object_store.close()
 
     def locked(self, call: Callable[[], Any]) -> Any:
         """Return what a call to the link state returns, with no question half stored."""

@@ -37,6 +37,7 @@ PRIVATE: dict[str, str] = {
     "TIMESTAMP_HEADER": "flwr.common.constant",
     "NOOP_FEDERATION_ID": "flwr.supercore.constant",
     "TaskType": "flwr.supercore.constant",
+    "InMemoryObjectStore": "flwr.supercore.object_store.in_memory_object_store",
     "Fab": "flwr.supercore.fab",
     "TaskIdentity": "flwr.supercore.task_identity",
     # the Fleet interface of a server

@@ -6,10 +6,7 @@ import logging
 import ssl
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +14,15 @@ import httpx
 from flwr.app import Message
 
 from fedra.errors import RunError
+from fedra.federation.flower.fleet_client import HEARTBEAT, PatientClient, SignedCalls, is_wrong_certificate
 from fedra.federation.flower.flower_codec import RecordCodec, from_records
+from fedra.federation.flower.node_sessions import REPLACED
 from fedra.federation.flower.private_names import load
 from fedra.federation.keys import read_key, site_files
 from fedra.federation.wire import Packet, WireError
 
-HEARTBEAT = 10.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 TRIES = 8
-SKEW = 3.0
-"""Seconds by which clocks may differ before a site corrects its own by the coordinator's."""
-
-FleetHttpClient = load("FleetHttpClient")
 
 
 class NotAdmitted(RunError):
@@ -37,67 +31,14 @@ class NotAdmitted(RunError):
     exit_code = 3
 
 
+class Replaced(RunError):
+    """Another process with the same key speaks for this site now."""
+
+    exit_code = 3
+
+
 class OtherCoordinator(RunError):
     """Another certificate than this federation's answers."""
-
-
-class SignedCalls:
-    """Signs the time of every call with the site's key; the time is the coordinator's."""
-
-    def __init__(self, key: Any) -> None:
-        self._key, self._public = key, load("public_key_to_bytes")(key.public_key())
-        self.ahead = timedelta(0)
-
-    def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
-        """Add the signature to a call."""
-        stamp = (datetime.now(UTC) - self.ahead).isoformat()
-        signature = load("sign_message")(self._key, stamp.encode("ascii"))
-        context.request.headers[load("FLEET_HTTP_PUBLIC_KEY_HEADER")] = b64encode(self._public).decode("ascii")
-        context.request.headers[load("TIMESTAMP_HEADER")] = stamp
-        context.request.headers[load("FLEET_HTTP_SIGNATURE_HEADER")] = b64encode(signature).decode("ascii")
-        return call_next(context)
-
-    def correct(self, response: httpx.Response) -> bool:
-        """Set the clock by the answer's date; returns whether it was wrong."""
-        try:
-            theirs = parsedate_to_datetime(response.headers["date"])
-        except (KeyError, ValueError, TypeError):
-            return False
-        ahead = datetime.now(UTC) - self.ahead - theirs
-        if abs(ahead.total_seconds()) < SKEW:
-            return False
-        self.ahead += ahead
-        return True
-
-
-class PatientClient(FleetHttpClient):  # type: ignore[misc,valid-type]
-    """Flower's client of the Fleet interface, which tries a call again when the connection breaks.
-
-    Every call may be repeated, because objects are named by their content.
-    """
-
-    tries = 1
-
-    def _unary_unary(self, **call: Any) -> Any:
-        wait = 0.1
-        for left in range(self.tries - 1, -1, -1):
-            try:
-                return super()._unary_unary(**call)
-            except httpx.TransportError as error:
-                if left == 0 or isinstance(error, httpx.UnsupportedProtocol) or is_wrong_certificate(error):
-                    raise
-                time.sleep(wait)
-                wait = min(2 * wait, 3.0)
-        raise AssertionError("unreachable")
-
-
-def is_wrong_certificate(error: BaseException | None) -> bool:
-    """Return whether a connection failed because another certificate answered."""
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 class SiteSession:
@@ -130,8 +71,16 @@ class SiteSession:
             try:
                 self._serve()
             except httpx.HTTPStatusError as error:
+                if error.response.status_code == 409:
+                    raise Replaced(
+                        f"this process ends: {REPLACED}. Let {self._name} join from one machine alone; if you "
+                        "did not start the other one, the key was copied: tell the coordinator"
+                    ) from None
                 if self._refused(error.response):
                     raise NotAdmitted(self._closed()) from None
+                if error.response.status_code != 401 and time.monotonic() - told > 60:
+                    told = time.monotonic()
+                    self._tell(f"the coordinator answers with status {error.response.status_code}; trying again")
             except httpx.TransportError as error:
                 if is_wrong_certificate(error):
                     raise OtherCoordinator(
@@ -160,10 +109,7 @@ class SiteSession:
         return f"the coordinator refused {self._name}: it is not admitted, or no longer; ask the coordinator"
 
     def _client(self) -> Any:
-        version = load("RuntimeVersionHttpInterceptor")(component_name="SuperNode")
-        return PatientClient(
-            f"https://{self._address}", verify=self._context, timeout=30.0, interceptors=[version, self._signed]
-        )
+        return PatientClient.connect(self._address, self._context, self._signed)
 
     def _serve(self) -> None:
         client, done = self._client(), threading.Event()

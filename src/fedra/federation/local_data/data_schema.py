@@ -23,6 +23,10 @@ class DataSchema(Section):
         "agreed",
         description="'own': every site numbers its own people and tells how many it has, and no name leaves it",
     )
+    match: Literal["none", "secret"] = Field(
+        "none",
+        description="for identities 'own': 'secret' matches people across sites by tokens with a secret of the sites",
+    )
     mean: tuple[float, ...] | None = Field(None, description="value to subtract per channel, on a scale of 0 to 1")
     std: tuple[float, ...] | None = Field(None, description="value to divide by per channel after that")
     augment: tuple[str, ...] = Field((), description="augmentations of training batches, such as crop and flip")
@@ -32,6 +36,8 @@ class DataSchema(Section):
     def _check(self) -> Self:
         if (self.identities == "own") == bool(self.classes):
             raise ValueError("must have names of classes or identities = 'own', and not both")
+        if self.match == "secret" and self.identities != "own":
+            raise ValueError("must have identities = 'own' for match = 'secret': agreed classes are the same anyway")
         if len(set(self.classes)) < len(self.classes):
             raise ValueError("must have different names for its classes")
         for values in (self.mean, self.std):

@@ -14,6 +14,11 @@ from fedra.errors import DataError
 from fedra.writing import write_atomically
 
 
+def open_identities(folder: Path) -> IdentityBook:
+    """Read the numbers of a site's people, out of the site's folder."""
+    return IdentityBook.open(folder / "state" / "identities.json")
+
+
 @dataclass(frozen=True)
 class IdentityBook:
     """The people of each client of a site, in the order of their numbers."""

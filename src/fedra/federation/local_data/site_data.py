@@ -23,7 +23,7 @@ from fedra.federation.local_data.data_warnings import (
     warn_of_pixels,
 )
 from fedra.federation.local_data.held_out import HeldOut
-from fedra.federation.local_data.identities import IdentityBook
+from fedra.federation.local_data.identities import open_identities
 from fedra.federation.local_data.labels import describe_mapping, map_labels
 from fedra.federation.site_config import FOLDER, SiteConfig, data_path
 
@@ -201,7 +201,7 @@ def _label(
             f"data.labels must be empty, because this plan has no agreed classes, got "
             f"{describe_mapping(site.data.labels)}: remove it"
         )
-    book = IdentityBook.open(folder / "state" / "identities.json")
+    book = open_identities(folder)
     people = {client: book.number(client, _people(found, client)) for client in clients}
     labels = [people[client][name] for client, name in zip(found.clients, found.classes, strict=True)]
     return torch.tensor(labels), tuple(book.count(client) for client in clients)
