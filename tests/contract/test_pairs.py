@@ -26,6 +26,7 @@ from fedra.parts.gradient import Accumulate, AlsoDescend, Perturb
 from fedra.parts.margin import HeadMargin, MarginSoftmax
 from fedra.parts.objective import CrossEntropy, ModelContrast
 from fedra.parts.private import PrivateMean
+from fedra.parts.private_gradient import PrivateGradient
 from fedra.parts.robust import Bulyan, MultiKrum
 from fedra.parts.spread import SpreadOut
 from fedra.parts.start import MeanRows
@@ -41,15 +42,16 @@ def known(slot: type[Part]) -> list[Part]:
     return [kind() for kind in concrete if all(p.default is not p.empty for p in signature(kind).parameters.values())]
 
 
+# A private gradient and a private mean need the secret of a run: tests/privacy compose them with every method.
 RULES = [
-    *known(GradientRule),
+    *(rule for rule in known(GradientRule) if not isinstance(rule, PrivateGradient)),
     Perturb(0.1, Distillation(), scope="head"),
     Perturb(0.1, Proximal(), DriftRadius("layer"), "body"),
     Perturb(0.1, radius=WeightRadius(0.1)),
     AlsoDescend(ModelContrast()),
     AlsoDescend(Proximal(), through=Perturb(0.1, Distillation(), scope="head")),
 ]
-# A private mean needs the secret of a run (tests/privacy); rules against malicious clients need more than the toy has.
+# Rules against malicious clients need more clients than the toy has.
 COMBINES = [
     replace(part, malicious=0.0) if isinstance(part, MultiKrum | Bulyan) else part
     for part in known(Combine)
