@@ -29,7 +29,10 @@ def budget(
     config: ConfigArgument,
     overrides: Overrides = None,
     examples: Annotated[
-        int | None, typer.Option(min=1, help="Examples of a client, for privacy.level = 'example'.")
+        int | None,
+        typer.Option(
+            min=1, help="Examples of a client, for privacy.level = 'example'.", metavar="N", show_default="none"
+        ),
     ] = None,
 ) -> None:
     """Show what the privacy of a configuration costs, before any data are read."""
