@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedra.algorithms import ALGORITHMS, fedarc, fedavg, fednova, fedpe, scaffold
+from fedra.algorithms import ALGORITHMS, fedarc, fedavg, fedcos, fednova, fedpe, scaffold
 from fedra.core.released_fold import Layout, ReleasedFold, upload_blocks
 from fedra.errors import ConfigError
 from fedra.experiment.private_run import release_terms
@@ -75,6 +75,7 @@ def test_supported_methods_mean_the_same_on_single_examples(name):
 
 VARIANTS = {
     "rows that stay": lambda: fedpe(kept=True),
+    "a sum of unit rows": lambda: fedcos(kept=True),
     "fixed rows": lambda: fedpe(fixed=True),
     "margin without state": lambda: fedpe(kept=True, margin=CosFace()),
     "FedArc's code": lambda: fedarc(objective="repo"),

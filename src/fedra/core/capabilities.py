@@ -165,6 +165,8 @@ class ServerState:
         ```
     """
 
+    sees_rows: ClassVar[bool] = False  # whether init_server gets rows owned by classes too
+
     def init_server(self, weights: Weights) -> Tree:
         """The state before the first round.
 

@@ -87,7 +87,8 @@ def finish(program: ClientProgram, client: Client, state: Tree, metrics: StepMet
 def init_server(algorithm: Algorithm, weights: Weights) -> Server:
     """The server before the first round."""
     common = algorithm.sharing.common(weights)
-    memory = {name: part.init_server(common) for name, part in algorithm.with_capability(ServerState).items()}
+    stateful = algorithm.with_capability(ServerState)
+    memory = {name: part.init_server(weights if part.sees_rows else common) for name, part in stateful.items()}
     for name, values in memory.items():
         tree.check_tensors(f"the server state that init_server of the part '{name}' returns", values)
     return Server(weights=weights, memory={name: value for name, value in memory.items() if value})

@@ -67,8 +67,8 @@ def check_returned_rows(algorithm: Algorithm) -> None:
     if any(sharing.is_returned(prefix) and not sharing.is_frozen(prefix) for prefix in sharing.owned):
         raise ConfigError(
             "the algorithm returns a class vector of every person to the server: it shows one person, and no sum hides "
-            "it, so no noise both hides and keeps it; keep the rows on the clients (fedpe with kept = true), or fix "
-            "them (fedpe with fixed = true)"
+            "it, so no noise both hides and keeps it; keep the rows on the clients (fedpe or fedcos with "
+            "kept = true), or fix them (fedpe with fixed = true)"
         )
 
 

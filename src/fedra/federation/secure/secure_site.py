@@ -202,8 +202,8 @@ class SecureSite:
         assert start is not None  # the job was opened
         assert isinstance(job.clients, SiteClients)
         number = next(iter(job.clients.examples))
-        received = broadcast(job.algorithm, init_server(job.algorithm, start))
         whole = job.algorithm.sharing.received(start, job.client_state(number, start, {}))
+        received = broadcast(job.algorithm, init_server(job.algorithm, whole))
         return Expected.of_weights(job, whole, received).holding(job.classes_of(number))
 
     def _terms(self, words: KeysAsk) -> ReleaseTerms:
