@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import toy
-from fedra.algorithms import ENTRIES, fedavg, fedsol
+from fedra.algorithms import ENTRIES, fedavg, fedpe, fedsol
 from fedra.algorithms.fedfs import IntraSubject
+from fedra.algorithms.fedgc import PushApart
 from fedra.algorithms.fednova import NovaDirection
 from fedra.algorithms.fedprox import Proximal
 from fedra.algorithms.scaffold import ControlVariates
@@ -227,7 +228,8 @@ def terms() -> list[Term]:
 @pytest.mark.parametrize("term", terms(), ids=lambda term: term.name)
 def test_gradients_against_finite_differences(term: Term, scope: str) -> None:
     """A term's gradient = autograd's of its loss = central differences of its loss."""
-    scene = toy.scene(fedavg().plus(term), stir=0.3)
+    start = fedpe(kept=True) if isinstance(term, PushApart) else fedavg()
+    scene = toy.scene(start.plus(term), stir=0.3)
     view, params = scene.view(), scene.params
     found = view.gradient([term], params, scope)
     assert set(found) == set(view.names(scope))

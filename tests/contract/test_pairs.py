@@ -12,15 +12,17 @@ import torch
 import toy
 from fedra import algorithms
 from fedra.algorithms.fedfr import PersonalBranch
+from fedra.algorithms.fedgc import PushApart
 from fedra.algorithms.fedpe import UnitRows
 from fedra.algorithms.fedprox import Proximal
 from fedra.algorithms.fedsam import WeightRadius
 from fedra.algorithms.fedsol import Distillation, DriftRadius
 from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import KEEPS_STATE, CollectsUploads
+from fedra.core.job import Job
 from fedra.core.part import Combine, GradientRule, Part, ServerRule, Term, known_parts
 from fedra.core.sharing import Sharing
-from fedra.core.tree import flatten, is_finite
+from fedra.core.tree import Params, flatten, is_finite
 from fedra.errors import ConfigError
 from fedra.parts.gradient import Accumulate, AlsoDescend, Perturb
 from fedra.parts.margin import HeadMargin, MarginSoftmax
@@ -77,10 +79,13 @@ def test_every_slot_is_there() -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "+".join(map(label, pair)))
 def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
-    owned = any(isinstance(part, SpreadOut | UnitRows | MeanRows) for part in pair)
-    start = algorithms.fedpe() if owned else algorithms.fedavg()
+    kept = any(isinstance(part, PushApart) for part in pair)
+    owned = kept or any(isinstance(part, SpreadOut | UnitRows | MeanRows) for part in pair)
+    start = algorithms.fedpe(kept=kept) if owned else algorithms.fedavg()
     if owned and any(isinstance(part, PersonalBranch) for part in pair):  # its rows belong to classes as well
-        start = start.plus(algorithms.fedfr().sharing, PersonalBranch())
+        sharing = algorithms.fedfr().sharing
+        private = (*sharing.private, "head.") if kept else sharing.private
+        start = start.plus(replace(sharing, private=private), PersonalBranch())
     innermost_last = sorted(pair, key=lambda part: isinstance(part, Accumulate))
     if owned and any(map(has_vectors, pair)):
         with pytest.raises(ConfigError, match="margin on the head instead"):
@@ -96,7 +101,13 @@ def test_composes_and_stays_finite(pair: tuple[Part, Part]) -> None:
     assert is_finite(history.params)
     assert is_finite(flatten(history.server.memory))
     assert all(upload.broken_step is None for upload in history.uploads)
-    assert toy.distance(history.params, work.initial().params) > 1e-4
+    assert toy.distance(seen(history, work), seen(toy.start(work), work)) > 1e-4
+
+
+def seen(history: toy.History, work: Job) -> Params:
+    """The server's parameters, and those that the first client keeps."""
+    kept = work.client_state(0, history.server.weights, history.memory.get(0, {}))
+    return {**history.params, **{f"kept {path}": value for path, value in kept.get("sharing", {}).items()}}
 
 
 def collects(part: Part) -> bool:
