@@ -60,6 +60,9 @@ def test_what_a_federation_does_not_protect_is_refused() -> None:
     with pytest.raises(ConfigError, match="set it to 'server' or 'none'"):
         check_plan(plan_of({"evaluation": "sites"}, privacy=PRIVATE))
     check_plan(plan_of({"evaluation": "server"}, privacy=PRIVATE))
+    turns: dict[str, Any] = {"cohort": {"fraction": 0.25, "sampling": "rotation"}}
+    with pytest.raises(ConfigError, match="sites may join a federation later"):
+        check_plan(plan_of({"evaluation": "server"}, privacy={**PRIVATE, "band": 2}, **turns))
 
 
 EXAMPLES: dict[str, Any] = {"level": "example", "delta": 1e-3, "noise": 1.5, "clip": 0.5, "epsilon": 50.0}

@@ -50,6 +50,13 @@ def budget(
     print_line(console, f"delta {found.delta:g}; unit: {found.unit}; {sampled}")
     if found.target is not None:
         print_line(console, f"budget {found.target[0]:g}: noise {found.chosen:g} lasts for {found.target[1]} rounds")
+    if found.turns is not None:
+        band, error = found.turns
+        print_line(
+            console,
+            f"a client takes part at most once in {band} rounds; correlated noise leaves {error:.0%} of the error that "
+            "independent noise of the same epsilon leaves in the sum of the rounds",
+        )
     if found.honest is not None:
         share, worse = found.honest
         print_line(

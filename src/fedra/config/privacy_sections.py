@@ -57,6 +57,14 @@ class PrivacySection(Section):
         description="'auto' counts on sampled cohorts or batches, which needs cohort.sampling or local.sampling = "
         "'poisson'; 'none' counts every round for every client, or every epoch for every example",
     )
+    band: int = Field(
+        1,
+        ge=1,
+        le=10**4,
+        description="level 'client': noise is correlated over so many rounds, which cancels in their sum; needs "
+        "cohort.sampling = 'rotation' with at least so many rounds from one turn of a client to its next; 1 is "
+        "independent noise",
+    )
     counts: Literal["private", "public"] = Field(
         "private",
         description="level 'example': 'public' lets label counts of clients steer their losses (fedlc, fedrs)",

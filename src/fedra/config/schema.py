@@ -152,11 +152,11 @@ class CohortSection(Section):
     fraction: float = Field(
         1.0, gt=0, le=1, description="fraction of the clients per round; at least one client takes part"
     )
-    sampling: Literal["keyed", "legacy", "poisson"] = Field(
+    sampling: Literal["keyed", "legacy", "poisson", "rotation"] = Field(
         "keyed",
         description="'keyed' draws a fixed number of clients; 'poisson' draws each client with probability fraction, "
-        "independently, as privacy needs; 'legacy' samples like FedSoL's code: NumPy's legacy "
-        "generator, seeded with the round number",
+        "independently, as privacy needs; 'rotation' lets all clients take turns, in an order drawn by seed; 'legacy' "
+        "samples like FedSoL's code: NumPy's legacy generator, seeded with the round number",
     )
     rounds_per_client: float | None = Field(
         None,

@@ -35,7 +35,7 @@ class CohortRule:
     """Samples a share of the clients for each round, and for each repetition of a round."""
 
     fraction: float = 1.0
-    sampling: Literal["keyed", "legacy", "poisson"] = "keyed"
+    sampling: Literal["keyed", "legacy", "poisson", "rotation"] = "keyed"
     secret: Secret | None = None  # where private cohorts come from, in place of the seed
 
     def size(self, clients: int) -> int:
@@ -48,11 +48,23 @@ class CohortRule:
         size = self.size(count)
         if self.sampling == "poisson":
             drawn = self._sample_independently(count, seed, round, attempt)
+        elif self.sampling == "rotation":
+            drawn = self._take_turns(count, seed, round)
         elif self.sampling == "legacy":
             drawn = np.random.RandomState(round + attempt * 100_003).choice(count, size, replace=False).tolist()
         else:
             drawn = torch.randperm(count, generator=generator(seed, "cohort", round, attempt))[:size].tolist()
         return sorted(drawn, key=lambda client: (-clients.size(client), client))
+
+    def rounds_apart(self, clients: int) -> int:
+        """Return the fewest rounds from one turn of a client to its next: more than 1 in rotation alone."""
+        return clients // self.size(clients) if self.sampling == "rotation" else 1
+
+    def _take_turns(self, clients: int, seed: int, round: int) -> list[int]:
+        """Return the next clients of one endless row; a repeated round asks the same ones, so turns stay apart."""
+        order: list[int] = torch.randperm(clients, generator=generator(seed, "rotation")).tolist()
+        size = self.size(clients)
+        return [order[place % clients] for place in range(round * size, (round + 1) * size)]
 
     def _sample_independently(self, clients: int, seed: int, round: int, attempt: int) -> list[int]:
         """Sample each client with probability `fraction`; the cohort may be empty."""

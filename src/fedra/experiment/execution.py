@@ -251,6 +251,8 @@ def _train(
     if private is not None:
         plan = private.change(plan)
         tell(run.console, private.announcement(plan.rounds))
+    if isinstance(private, PrivateRun) and run.state.round < plan.rounds:
+        private.recompute_noise(run.state.server, run.state.round, run.console)
     with engine.open_runner(run.console) as runner:
         _report_losses(runner, run)
         run.ticks = ticks(runner, plan.cohort.size(len(job.clients)))

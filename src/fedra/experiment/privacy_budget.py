@@ -8,8 +8,9 @@ from fedra.config.schema import Config
 from fedra.errors import ConfigError
 from fedra.experiment.build import local_training
 from fedra.experiment.example_run import expected_rounds
-from fedra.experiment.private_run import mechanism_of, planned_noise, sampling_rate
+from fedra.experiment.private_mechanism import check_band, mechanism_of, planned_noise, sampling_rate
 from fedra.experiment.secure_run import adds_noise_by_clients
+from fedra.privacy.banded import prefix_error
 from fedra.privacy.example_level import ExampleAccount, exposure_of, noise_for_examples
 from fedra.privacy.statement import EXAMPLE_UNIT, UNIT
 
@@ -34,6 +35,7 @@ class Budget:
         honest: With noise by clients, the share of them whose noise suffices, and epsilon if only half as many add
             theirs; None if the server adds it.
         unit: What is hidden.
+        turns: With correlated noise, the band, and the error of the model over that of independent noise; else None.
 
     Example:
         ```python
@@ -50,6 +52,7 @@ class Budget:
     clients: float | None
     honest: tuple[float, float] | None = None
     unit: str = UNIT
+    turns: tuple[int, float] | None = None
 
     def noise_ratio(self, parameters: int) -> float | None:
         """Length of the noise on the mean over the clip norm, for a model of a number of parameters.
@@ -88,8 +91,12 @@ def plan_budget(config: Config, examples: int | None = None) -> Budget:
         raise ConfigError("privacy.delta must be set, got none: set it below 1 / clients, such as 1e-5")
     if privacy.noise == "auto" and privacy.epsilon is None:
         raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
+    check_band(config, config.partition.clients or None)
     if privacy.level == "example":
         return _plan_examples(config, privacy.delta, examples)
+    turns = None
+    if privacy.band > 1:
+        turns = (privacy.band, prefix_error(privacy.band, config.rounds) / prefix_error(1, config.rounds))
     chosen = planned_noise(config, privacy.delta)
     rounds = tuple(sorted({max(1, round(share * config.rounds)) for share in POINTS}))
     epsilons = {
@@ -105,7 +112,7 @@ def plan_budget(config: Config, examples: int | None = None) -> Budget:
     honest = None
     if adds_noise_by_clients(config):
         honest = (privacy.honest, mechanism_of(config, chosen * 0.5**0.5).epsilon(config.rounds, privacy.delta))
-    return Budget(privacy.delta, rate, rounds, epsilons, chosen, target, clients, honest)
+    return Budget(privacy.delta, rate, rounds, epsilons, chosen, target, clients, honest, turns=turns)
 
 
 def _plan_examples(config: Config, delta: float, examples: int | None) -> Budget:

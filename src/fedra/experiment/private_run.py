@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from fedra.config.mode import is_centralized
 from fedra.config.privacy_sections import PrivacySection
 from fedra.config.schema import Config
+from fedra.console import steps
 from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import ReleaseTerms
 from fedra.core.job import Job, ServerJob
@@ -24,6 +26,7 @@ from fedra.errors import ConfigError
 from fedra.experiment.cohort import CohortRule, Expected
 from fedra.experiment.example_run import ExampleRun, add_example_privacy, example_clip
 from fedra.experiment.plan import PlainFolding, Plan
+from fedra.experiment.private_mechanism import check_band, mechanism_of, planned_noise
 from fedra.experiment.secure_run import (
     SKELLAM_ACCOUNTANT,
     RingFold,
@@ -31,15 +34,14 @@ from fedra.experiment.secure_run import (
     adds_noise_by_clients,
     check_noise_by_clients,
     check_small_cohorts,
-    coarsest_mechanism,
     is_secure,
-    noise_by_clients,
     ring_vectors,
     whom_to_trust,
 )
 from fedra.experiment.vetting import vet_examples
 from fedra.parts.private import PrivateMean
-from fedra.privacy.accounting import Mechanism, accountant_name, check_installed, noise_for
+from fedra.privacy.accounting import Mechanism, accountant_name, check_installed
+from fedra.privacy.banded import BandedNoise
 from fedra.privacy.client_level import ClipAndNoise, PrivateSum
 from fedra.privacy.compatible import check_delta, check_sums
 from fedra.privacy.secret import Secret, read_secret, write_secret
@@ -61,6 +63,7 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
         return
     check_installed()
     check_noise_by_clients(config)
+    check_band(config, config.partition.clients or None)
     if privacy.level == "example":
         example_clip(config)
     elif is_centralized(config):
@@ -70,7 +73,7 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
         )
     if privacy.epsilon is None and privacy.noise == "auto":
         raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
-    if privacy.amplification == "auto":
+    if privacy.amplification == "auto" and privacy.band == 1:
         _check_sampling(config)
     if privacy.figures == "covered" and any(config.diagnostics.model_dump().values()):
         raise ConfigError(
@@ -112,6 +115,7 @@ def add_privacy(config: Config, job: ServerJob) -> Algorithm:
         return add_example_privacy(config, job)
     check_sums(algorithm, job.moves_buffers, "privacy")
     delta = check_delta(privacy.delta, clients)
+    check_band(config, clients)
     capped = privacy.weights == "capped"
     expected = config.cohort.fraction * clients
     part = PrivateMean(
@@ -144,24 +148,6 @@ def weight_by(privacy: PrivacySection) -> Callable[[int], float]:
     return lambda examples: min(examples / privacy.cap, 1.0)
 
 
-def sampling_rate(config: Config) -> float:
-    """Return the sampling rate that the accountant may count; 1 without amplification."""
-    return (
-        config.cohort.fraction
-        if config.cohort.sampling == "poisson"
-        and config.privacy.amplification == "auto"
-        and not adds_noise_by_clients(config)
-        else 1.0
-    )
-
-
-def mechanism_of(config: Config, noise: float) -> Mechanism:
-    """Return what the accountant counts for an amount of noise."""
-    if adds_noise_by_clients(config):
-        return coarsest_mechanism(noise)
-    return Mechanism(noise, sampling_rate(config))
-
-
 def secure_weight(config: Config, job: ServerJob) -> Callable[[int], float]:
     """Return a client's weight in a secure sum: its share of the largest client, or what privacy says."""
     if config.privacy.level == "client":
@@ -175,17 +161,6 @@ def largest_size(job: ServerJob) -> int:
     return max(_sizes(job))
 
 
-def planned_noise(config: Config, delta: float) -> float:
-    """Return the noise over the clip norm, as configured or for the budget."""
-    privacy = config.privacy
-    if adds_noise_by_clients(config):
-        return noise_by_clients(config, delta)
-    if privacy.noise != "auto":
-        return privacy.noise
-    assert privacy.epsilon is not None  # check_privacy
-    return noise_for(privacy.epsilon, delta, sampling_rate(config), config.rounds)
-
-
 @dataclass
 class PrivateRun(PlainFolding):
     """The client-level privacy of one run: opens the fold of every round, and says what was spent."""
@@ -194,6 +169,7 @@ class PrivateRun(PlainFolding):
     job: ServerJob
     secret: Secret
     secret_path: Path | None = None
+    _banded: BandedNoise | None = field(default=None, init=False, repr=False)
 
     @property
     def least(self) -> int:
@@ -254,13 +230,33 @@ class PrivateRun(PlainFolding):
     def fold(self, job: ServerJob, server: Server, round: int, attempt: int, expected: Expected) -> ReleasedFold:
         """Open the fold of a round."""
         terms = release_terms(job, round)
-        layout = Layout.of(upload_blocks(job.algorithm, blank_upload(expected), terms))
+        layout = upload_layout(job, expected, terms)
         part = self.part
         if is_secure(self.config):
             return self._secure_fold(job, server, (round, attempt), layout, terms)
         assert part is not None  # open_private_run
-        release = PrivateSum(_numbers(part, server), layout.length, self.secret, round, attempt)
+        banded = self._banded_noise(layout.length)
+        release = PrivateSum(_numbers(part, server), layout.length, self.secret, round, attempt, banded=banded)
         return PrivateFold(part, release, job.algorithm, layout, terms, weight_by(self.config.privacy))
+
+    def _banded_noise(self, length: int) -> BandedNoise | None:
+        """Return the source of correlated noise, the same for all rounds; None if rounds have independent noise."""
+        band = self.config.privacy.band
+        if self._banded is None and self.part is not None and band > 1:
+            self._banded = BandedNoise(self.secret, band, length)
+        return self._banded
+
+    def recompute_noise(self, server: Server, rounds: int, console: Console | None) -> None:
+        """Compute the noise of the rounds before a resumed one, on which its own depends if noise is correlated."""
+        if self.config.privacy.band == 1 or self.part is None or not rounds:
+            return
+        layout = upload_layout(self.job, Expected.of(self.job, server), release_terms(self.job, rounds))
+        banded = self._banded_noise(layout.length)
+        assert banded is not None  # the band is above 1
+        with steps(console, "noise of the earlier rounds", rounds) as done:
+            for round in range(rounds):
+                banded.at(round)
+                done(1)
 
     def _secure_fold(
         self, job: ServerJob, server: Server, where: tuple[int, int], layout: Layout, terms: ReleaseTerms
@@ -271,7 +267,8 @@ class PrivateRun(PlainFolding):
         numbers = None if part is None else _numbers(part, server)
         if numbers is not None and adds_noise_by_clients(config):
             numbers = replace(numbers, noise=0.0)
-        release = RingRelease(config, vectors, layout, numbers, self.secret, (job.seed, *where))
+        banded = self._banded_noise(layout.length)
+        release = RingRelease(config, vectors, layout, numbers, self.secret, (job.seed, *where), banded)
         return RingFold(job.algorithm, release, layout, terms, secure_weight(config, job), part)
 
     def record(self, server: Server, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -316,7 +313,8 @@ class PrivateRun(PlainFolding):
             noise=part.noise,
             clip="adaptive" if privacy.clip is None else privacy.clip,
             rate=mechanism.rate,
-            releases=releases,
+            releases=mechanism.participations(releases),
+            band=mechanism.band if mechanism.band > 1 else None,
             accountant=SKELLAM_ACCOUNTANT if adds_noise_by_clients(self.config) else accountant_name(),
             trust=whom_to_trust(self.config),
         )
@@ -374,8 +372,13 @@ def _open_secret(config: Config, folder: RunFolder | None, started: bool) -> tup
 
 def release_terms(job: ServerJob, round: int) -> ReleaseTerms:
     """Return what is public about a round: the optimizer, and how many steps clients take."""
-    steps = [job.local.steps(size) for size in _sizes(job)]
-    return ReleaseTerms(job.local.at(round), mean(steps), len(set(steps)) == 1)
+    taken = [job.local.steps(size) for size in _sizes(job)]
+    return ReleaseTerms(job.local.at(round), mean(taken), len(set(taken)) == 1)
+
+
+def upload_layout(job: ServerJob, expected: Expected, terms: ReleaseTerms) -> Layout:
+    """Return where the numbers of an upload are in a client's vector."""
+    return Layout.of(upload_blocks(job.algorithm, blank_upload(expected), terms))
 
 
 def blank_upload(expected: Expected) -> Uploads:

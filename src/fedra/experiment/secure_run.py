@@ -22,6 +22,7 @@ from fedra.core.view import Population, Server
 from fedra.errors import ConfigError
 from fedra.parts.private import PrivateMean
 from fedra.privacy.accounting import noise_for
+from fedra.privacy.banded import BandedNoise
 from fedra.privacy.client_level import ClipAndNoise, PrivateSum
 from fedra.privacy.secret import Secret
 from fedra.privacy.secure.ring_vectors import RingVectors
@@ -149,6 +150,7 @@ class RingRelease:
         numbers: The round's mechanism, if the server adds noise or clips adapt; None without differential privacy.
         secret: Where noise comes from.
         where: Seed, round and attempt.
+        banded: The server's noise if it is correlated.
     """
 
     def __init__(
@@ -159,12 +161,15 @@ class RingRelease:
         numbers: ClipAndNoise | None,
         secret: Secret,
         where: tuple[int, int, int],
+        banded: BandedNoise | None = None,
     ) -> None:
         self._config, self._vectors, self._layout, self._where = config, vectors, layout, where
         self._secret = secret
         self._numbers: list[np.ndarray] = []
         self._total: tuple[np.ndarray, int] | None = None
-        self.private = None if numbers is None else PrivateSum(numbers, layout.length, secret, *where[1:])
+        self.private = (
+            None if numbers is None else PrivateSum(numbers, layout.length, secret, *where[1:], banded=banded)
+        )
 
     def add(self, vectors: Tensor, weights: Sequence[float], clients: Sequence[int] = ()) -> None:
         """Encode each client's vector, as the client would."""

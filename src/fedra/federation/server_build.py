@@ -70,6 +70,11 @@ def _check_private_plan(plan: FederationPlan) -> None:
             f"a secure sum needs at least {FEWEST} sites, got federation.sites = {plan.federation.sites} and "
             f"federation.least = {plan.federation.least}: set both to {FEWEST} or more"
         )
+    if config.privacy.band > 1:
+        raise ConfigError(
+            f"privacy.band = {config.privacy.band} needs the same clients from the first round to the last, but sites "
+            "may join a federation later, which changes the turns: remove privacy.band"
+        )
     if config.privacy.level == "example":
         if config.privacy.epsilon is None or config.privacy.noise == "auto":
             raise ConfigError(

@@ -28,6 +28,8 @@ class Mechanism:
     Args:
         noise: Standard deviation of the noise over the clip norm (the noise multiplier z).
         rate: Probability with which each unit is sampled, independently of the others; 1 without sampling.
+        band: Fewest rounds from one participation of a unit to its next, with noise that is correlated over as many
+            rounds (`fedra.privacy.banded`); 1 if every release is of all units, with independent noise.
 
     Example:
         >>> round(Mechanism(noise=8.0, rate=1.0).epsilon(50, delta=1e-5), 4)
@@ -36,12 +38,33 @@ class Mechanism:
 
     noise: float
     rate: float = 1.0
+    band: int = 1
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.noise) and self.noise >= 0):
             raise ConfigError(f"noise must be finite and at least 0, got {self.noise}")
         if not 0 < self.rate <= 1:
             raise ConfigError(f"the sampling rate must be above 0 and at most 1, got {self.rate}")
+        if self.band < 1 or (self.band > 1 and self.rate != 1):
+            raise ConfigError(
+                f"a band must be at least 1, and above 1 it needs a sampling rate of 1, got band {self.band} and rate "
+                f"{self.rate}"
+            )
+
+    def participations(self, releases: int) -> int:
+        """Return in how many releases a unit is at most.
+
+        Args:
+            releases: How often the mechanism was applied.
+
+        Returns:
+            All of them, or one of every band.
+
+        Example:
+            >>> Mechanism(noise=1.0, band=10).participations(101)
+            11
+        """
+        return -(-releases // self.band)
 
     def epsilon(self, releases: int, delta: float) -> float:
         """Return the epsilon of a number of releases.
@@ -60,7 +83,7 @@ class Mechanism:
         if self.noise == 0:
             return math.inf
         if self.rate == 1:
-            return gaussian_epsilon(math.sqrt(releases) / self.noise, delta)
+            return gaussian_epsilon(math.sqrt(self.participations(releases)) / self.noise, delta)
         return _sampled_epsilon(self.rate, self.noise, releases, delta)
 
     def releases_within(self, epsilon: float, delta: float) -> int:
@@ -164,7 +187,7 @@ def total_epsilon(spent: Iterable[tuple[Mechanism, int]], delta: float) -> float
     """
     counts: dict[Mechanism, int] = {}
     for mechanism, releases in spent:
-        counts[mechanism] = counts.get(mechanism, 0) + releases
+        counts[mechanism] = counts.get(mechanism, 0) + mechanism.participations(releases)
     if any(mechanism.noise == 0 for mechanism, releases in counts.items() if releases):
         return math.inf
     if all(mechanism.rate == 1 for mechanism in counts):

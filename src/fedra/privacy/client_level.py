@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedra.core.released_fold import Released
+from fedra.privacy.banded import BandedNoise
 from fedra.privacy.secret import Secret
 
 CLIP_RATE = 0.2
@@ -50,6 +51,7 @@ class PrivateSum:
         length: Length of the vectors.
         secret: Where the noise comes from.
         where: Round and attempt, which key the noise: a round that is repeated after a kill releases the same sum.
+        banded: Correlated noise of the round, if clients take turns; None for independent noise.
 
     Example:
         ```python
@@ -59,8 +61,11 @@ class PrivateSum:
         ```
     """
 
-    def __init__(self, numbers: ClipAndNoise, length: int, secret: Secret, *where: int) -> None:
+    def __init__(
+        self, numbers: ClipAndNoise, length: int, secret: Secret, *where: int, banded: BandedNoise | None = None
+    ) -> None:
         self._numbers, self._length, self._secret, self._where = numbers, length, secret, where
+        self._banded = banded
         self._total: Tensor | None = None
         self._unclipped = 0.0
         self.noise_share = math.nan
@@ -85,13 +90,20 @@ class PrivateSum:
         """Return the noised sum, also of a round without clients."""
         numbers = self._numbers
         total = torch.zeros(self._length) if self._total is None else self._total
-        noise = self._secret.normals(self._length, "sum", *self._where).to(total.device)
+        noise, deviation = self._draw()
+        noise = noise.to(total.device)
         noise = noise * (numbers.noise * numbers.clip) if numbers.noise else torch.zeros_like(total)
         released = total + noise
         # The expected length of the noise: its true length with the released sum would tell more than the sum alone.
-        length = numbers.noise * numbers.clip * math.sqrt(self._length)
+        length = numbers.noise * numbers.clip * deviation * math.sqrt(self._length)
         self.noise_share = length / max(float(released.norm()), TINY)
         return Released(released, numbers.divisor)
+
+    def _draw(self) -> tuple[Tensor, float]:
+        """Return the round's noise before it is scaled, and its standard deviation."""
+        if self._banded is None:
+            return self._secret.normals(self._length, "sum", *self._where), 1.0
+        return self._banded.at(self._where[0]), self._banded.deviation(self._where[0])
 
     def next_clip(self) -> float:
         """The clip norm of the next round, from the noised count of clients that were not clipped."""

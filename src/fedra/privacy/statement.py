@@ -38,6 +38,7 @@ class PrivacyStatement:
         accountant: Name and version of the accountant.
         trust: Whom clients must trust.
         secret: What became of the secret.
+        band: With correlated noise, the fewest rounds from one participation of a client to its next.
         epsilon_median: At the level of examples, an epsilon that holds for half of the clients.
         epsilon_largest_client: At the level of examples, that of the client with the most examples.
         not_covered: What the guarantee does not cover.
@@ -58,6 +59,7 @@ class PrivacyStatement:
     trust: str = "the server, which sees single uploads"
     secret: str = "kept until the run is finished"
     epsilon_if_secret: float | None = None
+    band: int | None = None
     epsilon_median: float | None = None
     epsilon_largest_client: float | None = None
     level: str = "client"
@@ -77,7 +79,8 @@ class PrivacyStatement:
                 f"privacy: noise as for ({self.epsilon_if_secret:.2f}, {self.delta:.0e}), but it can be recomputed "
                 "from the seed (privacy.seed = 'run'): no guarantee"
             )
-        return f"privacy: ({self.epsilon:.2f}, {self.delta:.0e}) for {self.unit}, if you trust {self.trust}"
+        turns = f", which takes part at most once in {self.band} rounds" if self.band else ""
+        return f"privacy: ({self.epsilon:.2f}, {self.delta:.0e}) for {self.unit}{turns}, if you trust {self.trust}"
 
     def as_dict(self) -> dict[str, Any]:
         """The statement for summary.json.

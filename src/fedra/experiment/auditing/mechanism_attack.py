@@ -16,7 +16,7 @@ from fedra.core.random import key
 from fedra.core.tree import Params
 from fedra.core.view import Batch, Client, Population, View
 from fedra.experiment.auditing.audit_target import AuditTarget, UnfitAttack
-from fedra.experiment.private_run import sampling_rate
+from fedra.experiment.private_mechanism import sampling_rate
 from fedra.models.recognition_model import RecognitionModel
 from fedra.parts.private import PrivateMean
 from fedra.parts.private_gradient import PrivateGradient
@@ -45,6 +45,8 @@ def attack_mechanism(target: AuditTarget) -> tuple[Finding, CanaryScores]:
         accounted = float(stated.get("epsilon", stated.get("epsilon_if_secret", 0.0)))
         if target.config.privacy.where == "clients":
             notes.append("noise by the clients is replaced by one draw of the same variance")
+        if target.config.privacy.band > 1:
+            notes.append("correlated noise is replaced by independent noise in the rounds of one client")
     elif isinstance(rule, PrivateGradient):
         rate = float(stated["rate"])
         scores = run_example_canaries(rule, releases, rate, seed, target)
