@@ -222,6 +222,8 @@ def test_a_budget_counts_turns():
     budget = plan_budget(table)
     assert budget.chosen == noise_for(4.0, 1e-3, 1.0, 10)
     assert budget.target == (4.0, 40)
+    single = np.linalg.norm(np.linalg.inv(dense(4, 40))[-1])
+    assert budget.noise_ratio(9) == pytest.approx(budget.chosen * single * 3 / 3)
     assert budget.turns == (4, prefix_error(4, 40) / prefix_error(1, 40))
     assert mechanism_of(table, budget.chosen).epsilon(40, 1e-3) <= 4.0
     ended = fedra.run(config({"epsilon": 6.0}, rounds=30))

@@ -10,7 +10,7 @@ from fedra.experiment.build import local_training
 from fedra.experiment.example_run import expected_rounds
 from fedra.experiment.private_mechanism import check_band, mechanism_of, planned_noise, sampling_rate
 from fedra.experiment.secure_run import adds_noise_by_clients
-from fedra.privacy.banded import prefix_error
+from fedra.privacy.banded import prefix_error, round_deviation
 from fedra.privacy.example_level import ExampleAccount, exposure_of, noise_for_examples
 from fedra.privacy.statement import EXAMPLE_UNIT, UNIT
 
@@ -36,6 +36,7 @@ class Budget:
             theirs; None if the server adds it.
         unit: What is hidden.
         turns: With correlated noise, the band, and the error of the model over that of independent noise; else None.
+        deviation: Noise of a single round over `chosen`; above 1 if it is correlated.
 
     Example:
         ```python
@@ -53,6 +54,7 @@ class Budget:
     honest: tuple[float, float] | None = None
     unit: str = UNIT
     turns: tuple[int, float] | None = None
+    deviation: float = 1.0
 
     def noise_ratio(self, parameters: int) -> float | None:
         """Length of the noise on the mean over the clip norm, for a model of a number of parameters.
@@ -61,9 +63,9 @@ class Budget:
             parameters: Number of uploaded values.
 
         Returns:
-            noise * sqrt(parameters) / clients, or None if the number of clients is not known.
+            Noise of a round * sqrt(parameters) / clients, or None if the number of clients is not known.
         """
-        return None if self.clients is None else self.chosen * parameters**0.5 / self.clients
+        return None if self.clients is None else self.chosen * self.deviation * parameters**0.5 / self.clients
 
 
 def plan_budget(config: Config, examples: int | None = None) -> Budget:
@@ -112,7 +114,10 @@ def plan_budget(config: Config, examples: int | None = None) -> Budget:
     honest = None
     if adds_noise_by_clients(config):
         honest = (privacy.honest, mechanism_of(config, chosen * 0.5**0.5).epsilon(config.rounds, privacy.delta))
-    return Budget(privacy.delta, rate, rounds, epsilons, chosen, target, clients, honest, turns=turns)
+    deviation = round_deviation(privacy.band, config.rounds - 1)
+    return Budget(
+        privacy.delta, rate, rounds, epsilons, chosen, target, clients, honest, turns=turns, deviation=deviation
+    )
 
 
 def _plan_examples(config: Config, delta: float, examples: int | None) -> Budget:

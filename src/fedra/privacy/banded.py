@@ -75,6 +75,23 @@ def prefix_error(band: int, rounds: int) -> float:
     return math.sqrt(np.cumsum(weights**2).mean())
 
 
+def round_deviation(band: int, round: int) -> float:
+    """Return the standard deviation of a single round's noise: more than that of the normals, unless the band is 1.
+
+    Args:
+        band: Number of diagonals of C.
+        round: The round, from 0.
+
+    Returns:
+        The deviation for normals of deviation 1.
+
+    Example:
+        >>> round_deviation(1, 5)
+        1.0
+    """
+    return float(np.linalg.norm(inverse_diagonals(band, round + 1)))
+
+
 class BandedNoise:
     """The correlated noise of a run's rounds, recomputed from the secret: nothing of it is stored.
 
@@ -126,7 +143,7 @@ class BandedNoise:
         Returns:
             The deviation, at least 1.
         """
-        return float(np.linalg.norm(inverse_diagonals(len(self._diagonals), round + 1)))
+        return round_deviation(len(self._diagonals), round)
 
     def _next(self) -> Tensor:
         """Solve the next row of C W = Z for the new row of W."""
