@@ -301,7 +301,10 @@ def test_owners_that_the_data_name_are_not_put_together_unless_asked() -> None:
         ({"data": {"augment": "strong"}}, "data.augment must be 'none' or 'paper', got 'strong'"),
         ({"algorithm": {"plus": [3]}}, "algorithm.plus must be a string, got 3"),
         ({"cohort": {"fraction": 1.5}}, "cohort.fraction must be at most 1, got 1.5"),
-        ({"cohort": {"sampling": "random"}}, "cohort.sampling must be 'keyed', 'legacy' or 'poisson', got 'random'"),
+        (
+            {"cohort": {"sampling": "random"}},
+            "cohort.sampling must be 'keyed', 'legacy', 'poisson' or 'rotation', got 'random'",
+        ),
         ({"sweep": {"seeds": 0}}, "sweep.seeds must be at least 1, got 0"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"public": {"clients": 3}}, "public.name must be set in the configuration"),
