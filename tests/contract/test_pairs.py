@@ -29,7 +29,7 @@ from fedra.parts.margin import HeadMargin, MarginSoftmax
 from fedra.parts.objective import CrossEntropy, ModelContrast
 from fedra.parts.private import PrivateMean
 from fedra.parts.private_gradient import PrivateGradient
-from fedra.parts.robust import Bulyan, MultiKrum
+from fedra.parts.robust import Bulyan, MultiKrum, RootTrust
 from fedra.parts.spread import SpreadOut
 from fedra.parts.start import MeanRows
 
@@ -53,11 +53,12 @@ RULES = [
     AlsoDescend(ModelContrast()),
     AlsoDescend(Proximal(), through=Perturb(0.1, Distillation(), scope="head")),
 ]
-# Rules against malicious clients need more clients than the toy has.
+# Rules against malicious clients need more clients than the toy has; root trust needs the server's own examples
+# (tests/parts/test_root_trust.py).
 COMBINES = [
     replace(part, malicious=0.0) if isinstance(part, MultiKrum | Bulyan) else part
     for part in known(Combine)
-    if not isinstance(part, PrivateMean)
+    if not isinstance(part, PrivateMean | RootTrust)
 ]
 PARTS = [*known(Term), *RULES, *COMBINES, *known(ServerRule)]
 SLOTS = (Term, GradientRule, Combine, ServerRule)

@@ -73,6 +73,7 @@ class ServerJob:
     owners: Owners | None = None
     public: Public | None = None
     validation: Examples | None = None
+    root: Examples | None = None  # clean examples of the server's own, for combine rules that need them
     keep_scores: bool = False  # whether evaluation returns the logits, which metrics such as AUROC need
 
     @property
@@ -233,7 +234,7 @@ class Job(ServerJob):
         yield from self.clients.tensors()
         if self.public is not None:
             yield from (self.public.examples.inputs, self.public.examples.targets)
-        for held_out in (self.test, self.validation):
+        for held_out in (self.test, self.validation, self.root):
             if held_out is not None:
                 yield from (held_out.inputs, held_out.targets)
 

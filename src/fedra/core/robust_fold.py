@@ -14,6 +14,7 @@ from fedra.core.part import Combine
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
+from fedra.errors import RunError
 
 BLOCK = 65_536
 """Coordinates whose inner products are computed at once, so memory stays small."""
@@ -46,7 +47,7 @@ class Selecting(Combine, abstract=True):
         raise TypeError(f"{type(self).__name__} must define choose_weights")
 
     def add(self, total: Tree, upload: Upload) -> Tree:
-        return {"uploads": [*total.get("uploads", []), upload]}
+        return {**total, "uploads": [*total.get("uploads", []), upload]}
 
     def select(self, total: Tree) -> list[Upload]:
         """The uploads with their updates scaled by (number of uploads) * weight; those of weight 0 are left out.
@@ -59,12 +60,7 @@ class Selecting(Combine, abstract=True):
         """
         uploads: list[Upload] = total["uploads"]
         gram = inner_products([upload.delta for upload in uploads])
-        weights = self.choose_weights(gram, [upload.examples for upload in uploads]).tolist()
-        return [
-            replace(upload, delta=tree.scale(upload.delta, len(uploads) * weight))
-            for upload, weight in zip(uploads, weights, strict=True)
-            if weight
-        ]
+        return scale_uploads(uploads, self.choose_weights(gram, [upload.examples for upload in uploads]))
 
     def finish(self, total: Tree) -> Weights:
         """The weighted sum of the updates; buffers are averaged over the selected uploads."""
@@ -88,7 +84,63 @@ class Selecting(Combine, abstract=True):
         return total
 
 
-def inner_products(updates: Sequence[Params]) -> Tensor:
+class RootSelecting(Selecting, abstract=True):
+    """A rule that compares the uploads with an update of the server's own, trained on clean examples: the root update.
+
+    Subclasses define `trust`. In a simulation the server gets `share` of every client's examples.
+
+    Example:
+        ```python
+        class SameSide(RootSelecting):  # the plain mean of the updates that do not oppose the root update
+            def trust(self, gram):
+                agrees = (gram[0, 1:] > 0).double()
+                return agrees / agrees.sum().clamp(min=1)
+        ```
+    """
+
+    share: float
+
+    def trust(self, gram: Tensor) -> Tensor:
+        """The weights of the uploads.
+
+        Args:
+            gram: Inner products (n + 1, n + 1) in float64 of the root update, which comes first, and the updates.
+
+        Returns:
+            A weight (n,) for each upload; if all are zero, the model does not change.
+        """
+        raise TypeError(f"{type(self).__name__} must define trust")
+
+    def select(self, total: Tree) -> list[Upload]:
+        uploads: list[Upload] = total["uploads"]
+        root: Upload | None = total.get("root")
+        if root is None:
+            raise RunError(
+                f"the combine rule '{self.name}' needs the root update of the round, got none: use fedra.run"
+            )
+        own = {name: value.to(uploads[0].delta[name]) for name, value in root.delta.items()}
+        weights = self.trust(inner_products([own, *(upload.delta for upload in uploads)], centered=False))
+        return scale_uploads(uploads, weights) or [replace(root, delta=tree.scale(own, 0.0))]
+
+
+def scale_uploads(uploads: Sequence[Upload], weights: Tensor) -> list[Upload]:
+    """The uploads with their updates scaled by (number of uploads) * weight; those of weight 0 are left out.
+
+    Args:
+        uploads: The uploads of a round.
+        weights: A weight (n,) for each of them.
+
+    Returns:
+        The selected uploads.
+    """
+    return [
+        replace(upload, delta=tree.scale(upload.delta, len(uploads) * weight))
+        for upload, weight in zip(uploads, weights.tolist(), strict=True)
+        if weight
+    ]
+
+
+def inner_products(updates: Sequence[Params], centered: bool = True) -> Tensor:
     """The inner products (n, n) of updates in float64.
 
     Each block of coordinates is centered before the product, so distances of nearly equal updates do not vanish in
@@ -96,6 +148,7 @@ def inner_products(updates: Sequence[Params]) -> Tensor:
 
     Args:
         updates: Tensors by parameter name, the same names for each.
+        centered: Whether to center; cosines need it off, since one huge update would spoil those of all others.
 
     Returns:
         The matrix on the CPU.
@@ -106,7 +159,7 @@ def inner_products(updates: Sequence[Params]) -> Tensor:
         stacked = torch.stack([update[name].reshape(-1) for update in updates])
         for start in range(0, stacked.shape[1], BLOCK):
             block = stacked[:, start : start + BLOCK].double()
-            center = block.mean(dim=0)
+            center = block.mean(dim=0) if centered else torch.zeros_like(block[0])
             rest = block - center
             along = rest @ center
             gram += (rest @ rest.T + along.unsqueeze(0) + along.unsqueeze(1) + center @ center).cpu()

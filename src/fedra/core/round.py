@@ -106,12 +106,13 @@ class Fold:
 
     Buffers (running statistics) are treated the same in every algorithm: floating-point buffers are averaged with the
     clients' numbers of examples (or by a robust combine rule), integer buffers (counters) take the maximum. With a
-    robust combine rule, what parts collect is robust too: they see the center of all uploads in place of each.
+    robust combine rule, what parts collect is robust too: they see the center of all uploads in place of each. `root`
+    is the server's own update, for rules that compare uploads with it.
     """
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, root: Upload | None = None) -> None:
         self._algorithm = algorithm
-        self._combined = algorithm.combine.start()
+        self._combined = algorithm.combine.start() | ({} if root is None else {"root": root})
         self._collecting = algorithm.with_capability(CollectsUploads)
         self._totals: dict[str, Tree] = {name: {} for name in self._collecting}
         self._held: list[Upload] = []  # until a robust rule has seen all of them

@@ -15,7 +15,7 @@ from fedra.errors import ConfigError
 
 
 def hold_out(
-    clients: PooledClients | SeparateClients, share: float, seed: int
+    clients: PooledClients | SeparateClients, share: float, seed: int, what: str = "evaluation.validation"
 ) -> tuple[PooledClients | SeparateClients, Examples]:
     """Split every client's examples into training and validation examples.
 
@@ -23,6 +23,7 @@ def hold_out(
         clients: The clients' training examples.
         share: Fraction of every client's examples to hold out, between 0 and 1.
         seed: The seed of the partition, so the validation examples do not depend on training.
+        what: The setting that asks for them, for the error message.
 
     Returns:
         The clients with the remaining examples, and the validation examples of all clients in client order.
@@ -30,7 +31,7 @@ def hold_out(
     split = [held_out_rows(clients.labels(client), share, seed, client) for client in range(len(clients))]
     if not any(len(held) for _, held in split):
         raise ConfigError(
-            f"evaluation.validation must hold out at least one example, got {share:g}, which holds out none of "
+            f"{what} must hold out at least one example, got {share:g}, which holds out none of "
             f"{len(clients)} clients' examples: increase it"
         )
     if isinstance(clients, PooledClients):

@@ -28,6 +28,7 @@ from fedra.core.model import Model, Weights
 from fedra.core.personalizer import Personalizer
 from fedra.core.precision import Precision, build_precision
 from fedra.core.random import generator, key
+from fedra.core.robust_fold import RootSelecting
 from fedra.data import Dataset, Split, Transform, load, transform_for
 from fedra.data.cache import caching
 from fedra.data.clients import LocalLabels, PooledClients, SeparateClients
@@ -168,6 +169,10 @@ def assemble(config: Config, given: Ingredients) -> Built:
     if config.evaluation.validation:
         clients, held_out = hold_out(clients, config.evaluation.validation, config.partition.seed)
         validation = held_out.kept()
+    root: Examples | None = None
+    if isinstance(algorithm.combine, RootSelecting):
+        what, seed = f"share of {algorithm.combine.name}", key(config.partition.seed, "root")
+        clients, root = hold_out(clients, algorithm.combine.share, seed, what)
     known = dataset.known_test
     job = Job(
         algorithm=algorithm,
@@ -180,6 +185,7 @@ def assemble(config: Config, given: Ingredients) -> Built:
         test=Examples(known.inputs, known.targets, given.transform).kept() if len(known) else None,
         public=given.public,
         validation=validation,
+        root=root,
         keep_scores=needs_scores(measures.single),
     )
     job = pool_clients(job, clients) if is_centralized(config) else add_class_owners(job, clients)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedra.core.evaluate import Counts
 from fedra.core.job import ServerJob
+from fedra.core.root_update import train_root
 from fedra.core.round import Fold
 from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
@@ -104,7 +105,7 @@ class PlainFolding:
         return memory
 
     def fold(self, job: ServerJob, server: Server, round: int, attempt: int, expected: Expected) -> RoundFold:
-        return Fold(job.algorithm)
+        return Fold(job.algorithm, train_root(job, server, round))
 
     def record(self, server: Server, metrics: dict[str, Any]) -> dict[str, Any]:
         return metrics

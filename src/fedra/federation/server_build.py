@@ -12,6 +12,7 @@ from fedra.core.device import build_device
 from fedra.core.job import ServerJob
 from fedra.core.model import Model
 from fedra.core.precision import build_precision
+from fedra.core.robust_fold import RootSelecting
 from fedra.data import Dataset
 from fedra.errors import ConfigError
 from fedra.evaluation.metrics import needs_scores
@@ -58,6 +59,11 @@ def check_plan(plan: FederationPlan) -> Algorithm:
         raise ConfigError("[faults] simulates failures, and a federation has real ones: remove dropout and deadline")
     if config.attack.name != "none":
         raise ConfigError("[attack] simulates malicious clients, which a federation does not do: remove the section")
+    if isinstance(algorithm.combine, RootSelecting):
+        raise ConfigError(
+            f"the combine rule '{algorithm.combine.name}' needs clean examples on the server, which a coordinator does "
+            "not have: use another one, such as geometric-median"
+        )
     _check_private_plan(plan)
     return algorithm
 

@@ -43,7 +43,7 @@ from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegularizer,
 from fedra.parts.personalize import FineTune, KeepPrivate
 from fedra.parts.private import PrivateMean
 from fedra.parts.private_gradient import PrivateGradient
-from fedra.parts.robust import Bulyan, CenteredClip, GeometricMedian, MultiKrum, NormBound
+from fedra.parts.robust import Bulyan, CenteredClip, GeometricMedian, MultiKrum, NormBound, RootTrust
 from fedra.parts.spread import CrossClientSoftmax, Hinge, Penalty, SpreadOut
 from fedra.parts.start import MeanRows, class_means
 from fedra.parts.twin import Twin
@@ -107,6 +107,7 @@ __all__ = [
     "Public",
     "Radius",
     "ReleaseTerms",
+    "RootTrust",
     "RunningMean",
     "Server",
     "ServerRule",

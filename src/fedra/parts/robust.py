@@ -18,7 +18,8 @@ from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import CollectsUploads
 from fedra.core.model import Weights
 from fedra.core.part import Combine
-from fedra.core.robust_fold import Selecting, inner_products
+from fedra.core.private_steps import private_steps
+from fedra.core.robust_fold import RootSelecting, Selecting, inner_products
 from fedra.core.tree import Tree
 from fedra.core.view import Upload
 from fedra.errors import ConfigError, RunError
@@ -148,6 +149,46 @@ class CenteredClip(Selecting):
             factors = (self.radius / distances_to(gram, weights).clamp(min=1e-30)).clamp(max=1.0) / len(gram)
             weights = weights * (1 - factors.sum()) + factors
         return weights
+
+
+@dataclass(frozen=True)
+class RootTrust(RootSelecting):
+    """FLTrust: updates scaled to the length of the server's own and weighted by their cosine with it, if positive.
+
+    Cao et al., NDSS 2021. The server trains on clean examples in every round, as a client does. If no update points
+    its way, the model does not change.
+
+    Args:
+        share: Share of every client's examples that the server gets in a simulation; the clients lose them.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(RootTrust(share=0.02)).combine.name
+        'root-trust'
+    """
+
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    formula: ClassVar[str] = "w_g + sum_k t_k d_k ||d_0|| / ||d_k|| / sum_k t_k,  t_k = relu(cos(d_k, d_0))"
+
+    def check(self, algorithm: Algorithm) -> None:
+        if algorithm.sharing.kept:
+            raise ConfigError(
+                "root-trust needs a model that all clients share, so that the server can train it, got layers or class "
+                "vectors that belong to clients: use geometric-median"
+            )
+        if private_steps(algorithm):
+            raise ConfigError(
+                "root-trust trains on the server too, which has no account of its examples: remove [privacy], or use "
+                "geometric-median"
+            )
+
+    def trust(self, gram: Tensor) -> Tensor:
+        norms = gram.diagonal().clamp(min=0).sqrt()
+        lengths = (norms[1:] * norms[0]).clamp(min=1e-30)
+        trust = (gram[0, 1:] / lengths).clamp(min=0)
+        if not trust.any():
+            return trust
+        return trust / trust.sum() * norms[0] / norms[1:].clamp(min=1e-30)
 
 
 @dataclass(frozen=True)
