@@ -130,3 +130,8 @@ def test_plans_whose_sites_could_not_protect_examples(
 def test_a_federation_simulates_no_attack() -> None:
     with pytest.raises(ConfigError, match="which a federation does not do"):
         check_plan(plan_of(attack={"name": "noise"}))
+
+
+def test_a_coordinator_has_no_clean_examples() -> None:
+    with pytest.raises(ConfigError, match="needs clean examples on the server"):
+        check_plan(plan_of(algorithm={"name": "fedavg", "plus": ["root-trust"]}))
