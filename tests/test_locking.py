@@ -63,6 +63,7 @@ def test_patience_is_rewarded_and_all_changes_count(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_neither_keeps_nor_opens_the_lock(tmp_path: Path) -> None:
     reading, writing = os.pipe()
+    looked, looking = os.pipe()
     with hold_lock(tmp_path / ".lock", "taken"):
         child = os.fork()
         if child == 0:
@@ -70,15 +71,17 @@ def test_a_fork_neither_keeps_nor_opens_the_lock(tmp_path: Path) -> None:
             try:
                 with pytest.raises(RunError), hold_lock(tmp_path / ".lock", "taken"):
                     pass
+                os.write(looking, b"1")
                 os.read(reading, 1)  # lives until the parent lets it go
             except BaseException:
                 os._exit(1)
             os._exit(0)
         with pytest.raises(RunError), hold_lock(tmp_path / ".lock", "taken"):
             pass
-        time.sleep(0.2)  # the child looks while we hold it
+        os.close(looking)
+        assert os.read(looked, 1) == b"1"  # the child looked while we held it; nothing comes of one that failed
     with hold_lock(tmp_path / ".lock", "taken"):
         pass
-    os.close(writing)
-    os.close(reading)
+    for end in (writing, reading, looked):
+        os.close(end)
     assert os.waitpid(child, 0)[1] == 0

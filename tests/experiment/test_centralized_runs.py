@@ -62,8 +62,8 @@ def test_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     fedra.run(config, out=tmp_path / "whole")
     real = Checkpoint.save
 
-    def save(self: Checkpoint, state: Any) -> None:
-        real(self, state)
+    def save(self: Checkpoint, state: Any, *rest: Any) -> None:
+        real(self, state, *rest)
         if state.round == 2:
             raise InterruptedError
 

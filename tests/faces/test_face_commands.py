@@ -68,7 +68,7 @@ def test_the_whole_road(capsys: pytest.CaptureFixture[str], photographs: Path, r
     assert told[0].endswith("detection score 0.90")
     assert told[1].split() == ["1", "1.0000", "Ada"]
     assert told[2].split()[0] == "2"
-    assert told[3].endswith(f"on {photographs}): Ada")
+    assert told[3].endswith(f"on {photographs.name}): Ada")
     assert told[4] == "each photo was aligned to 32x32 by acquainted"
     assert "with 5 people enrolled, an unknown person is falsely accepted with a probability of about " in told[5]
     assert not any("up to" in line for line in told)
