@@ -153,7 +153,7 @@ def test_training_gives_the_same_bits(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves files and processes to the garbage collector
 @pytest.mark.parametrize(
-    "runner", [{"name": "processes", "workers": 2, "start_method": "spawn"}, {"name": "ray", "workers": 2}]
+    "runner", [{"name": "processes", "workers": 2, "start_method": "spawn"}, {"name": "ray", "workers": 2, "stack": 1}]
 )
 def test_workers_of_other_processes_give_the_same_bits(
     root: Path, monkeypatch: pytest.MonkeyPatch, runner: dict[str, Any]

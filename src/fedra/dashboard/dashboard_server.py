@@ -53,6 +53,7 @@ def _listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen()  # a browser that opens the printed address at once waits for the server
     except OSError as error:
         listening.close()
         raise ConfigError(
