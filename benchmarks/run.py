@@ -28,6 +28,7 @@ NAMES = (
     "compile",
     "spread",
     "gallery",
+    "photos",
     "privacy",
     "peers",
     "sites",

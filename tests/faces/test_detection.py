@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedra.data.download import offline
 from fedra.errors import ConfigError, DataError
@@ -17,6 +18,7 @@ from fedra.faces.photos import mtcnn, yunet
 from fedra.faces.photos import onnx_network as onnx
 from fedra.faces.photos.detection import suppress
 from fedra.faces.photos.photo_files import read_photo_file
+from fedra.faces.photos.resizing import resize
 
 
 def face(left: float, top: float, side: float) -> Detection:
@@ -53,6 +55,18 @@ def test_suppression_equals_a_loop(of_smaller: bool) -> None:
     found = suppress(boxes, scores, 0.3, of_smaller=of_smaller)
     assert found.tolist() == naive_suppress(boxes, scores, 0.3, of_smaller)
     assert suppress(np.zeros((0, 4)), np.zeros(0), 0.3).tolist() == []
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [(31, 20), (40, 57), (90, 100)])
+def test_resized_pictures_are_pillow_s(size: tuple[int, int]) -> None:
+    picture = Image.fromarray(np.random.default_rng(2).integers(0, 256, (70, 57, 3), dtype=np.uint8))
+    expected = np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    found = resize(np.asarray(picture), size)  # which may not be written to
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).max() <= 1
+    turned = resize(np.array(picture)[::-1], size)
+    assert np.abs(turned[:, ::-1].astype(int) - expected).max() <= 1
 
 
 class FakeYuNet:
@@ -212,8 +226,6 @@ def grace_hopper() -> np.ndarray:
 
 @pytest.mark.skipif("FEDRA_TEST_YUNET" not in os.environ, reason="FEDRA_TEST_YUNET names no YuNet file")
 def test_the_real_yunet_finds_a_face_at_every_size() -> None:
-    from PIL import Image
-
     detector = open_detector(os.environ["FEDRA_TEST_YUNET"])
     image = grace_hopper()
     eyes = np.array([[227, 193], [308, 195]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,47 @@ def test_many_photographs_of_which_some_cannot_be_used(gallery: Gallery, photogr
     assert [len(answer.faces) for answer in answers] == [1, 1, 1, 0, 1]
     assert [answer.problem is None for answer in answers] == [True, True, True, False, True]
     assert "broken.jpg' cannot be read" in str(answers[3].problem)
+
+
+def test_many_photographs_are_embedded_in_groups(
+    gallery: Gallery, photographs: Path, group: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups grow, hold the main faces alone, and give the answers of one photograph after the other."""
+    gallery.enroll_folder(photographs)
+    paths = sorted(photographs.glob("*/*.jpg"))
+    expected = [gallery.identify(path).matches for path in paths]
+    embed, sizes = gallery.recognizer.embed_crops, list[int]()
+
+    def count(crops: Sequence[Bytes]) -> Tensor:
+        sizes.append(len(crops))
+        return embed(crops)
+
+    monkeypatch.setattr(gallery.recognizer, "embed_crops", count)
+    answers = list(gallery.identify_each([*paths, group]))
+    assert sizes == [1, 2, 4, 6]
+    assert [answer.photo for answer in answers[:-1]] == paths
+    for answer, matches in zip(answers, expected, strict=False):
+        assert [match.name for match in answer.faces[0].matches] == [match.name for match in matches]
+        assert answer.faces[0].matches[0].score == pytest.approx(matches[0].score, abs=1e-5)
+    everyone = list(gallery.identify_each([group, group], all_faces=True))
+    assert [len(answer.faces) for answer in everyone] == [4, 4]
+
+
+def test_an_unusable_embedding_spoils_no_other_photograph(
+    gallery: Gallery, photographs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gallery.enroll_folder(photographs)
+    paths = sorted(photographs.glob("*/*.jpg"))[:7]
+    embed, bad = gallery.recognizer.embed_crops, gallery.recognizer.main_face(paths[4]).crop
+
+    def spoil(crops: Sequence[Bytes]) -> Tensor:
+        usable = torch.tensor([not np.array_equal(crop, bad) for crop in crops])
+        return embed(crops) * usable[:, None]
+
+    monkeypatch.setattr(gallery.recognizer, "embed_crops", spoil)
+    answers = list(gallery.identify_each(paths))
+    assert [answer.photo for answer in answers] == paths
+    assert [answer.problem is None for answer in answers] == [True] * 4 + [False] + [True] * 2
 
 
 def test_templates_alone_are_kept(gallery: Gallery, photographs: Path, recognizer: FaceRecognizer) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import hypot
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,6 +14,8 @@ from fedra.faces.photos.landmarks import TEMPLATE_SIDE, Points, five_points, tem
 
 Matrix = NDArray[np.float64]
 """(2, 3): maps a point p to M[:, :2] p + M[:, 2]."""
+Rows = tuple[tuple[float, float, float], tuple[float, float, float]]
+"""The rows of such a matrix: x = across * column + down * row + offset, and the same for y."""
 LARGEST_BLOCK = 4096
 """Maximum factor of downscaling: the sums of larger blocks overflow Pillow's 32 bits."""
 
@@ -18,9 +23,8 @@ LARGEST_BLOCK = 4096
 def similarity(source: Points, target: Points) -> Matrix:
     """Estimate the similarity transform from `source` to `target` by least squares (Umeyama, PAMI 1991).
 
-    It consists of rotation, scale and translation, without reflection. With centered points,
-    A = 1/n sum t s^T = U S V^T, D = diag(1, sign(det U det V)), R = U D V^T, c = tr(S D) / var(s):
-    M = [c R | mean(t) - c R mean(s)].
+    It consists of rotation, scale and translation, without reflection. With points as complex numbers, centered, it is
+    multiplication by c = sum conj(s) t / sum |s|^2, and M = [[Re c, -Im c], [Im c, Re c] | mean(t) - c mean(s)].
 
     Args:
         source: Points (N, 2), x first.
@@ -32,19 +36,24 @@ def similarity(source: Points, target: Points) -> Matrix:
     Example:
         >>> similarity(face.landmarks, template(112))
     """
-    source_center, target_center = source.mean(axis=0), target.mean(axis=0)
-    centered = source - source_center
-    spread = float((centered**2).sum(axis=1).mean())
-    if spread <= 1e-12 * max(1.0, float((source**2).max())):
+    (x, y), (goal_x, goal_y) = source.T.tolist(), target.T.tolist()
+    count = len(x)
+    start, goal = complex(sum(x), sum(y)) / count, complex(sum(goal_x), sum(goal_y)) / count
+    centered = [complex(*point) - start for point in zip(x, y, strict=True)]
+    spread = sum(abs(point) ** 2 for point in centered)
+    if spread <= 1e-12 * count * max(1.0, float((source**2).max())):
         raise DataError("the landmarks of a face must differ, got one point: check the detector or points file")
-    left, lengths, right = np.linalg.svd((target - target_center).T @ centered / len(source))
-    signs = np.array([1.0, np.sign(np.linalg.det(left) * np.linalg.det(right))])
-    rotation = (left * signs) @ right * (float(lengths @ signs) / spread)
-    return np.column_stack([rotation, target_center - rotation @ source_center])
+    goals = map(complex, goal_x, goal_y)
+    turn = sum(point.conjugate() * (to - goal) for point, to in zip(centered, goals, strict=True)) / spread
+    shift = goal - turn * start
+    return np.array([[turn.real, -turn.imag, shift.real], [turn.imag, turn.real, shift.imag]])
 
 
 def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
     """Warp an image by a matrix M: pixel q of the result is the image at M^-1 q, bilinear, 0 outside the image.
+
+    Positions and weights have single precision, so a value may be rounded to the other of its two nearest levels if it
+    lies halfway between them.
 
     Args:
         image: `uint8` (H, W) or (H, W, C).
@@ -57,35 +66,55 @@ def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
     Example:
         >>> warp(image, similarity(face.landmarks, template(112)), (112, 112))
     """
-    back = np.linalg.inv(matrix[:, :2])
-    offset = -back @ matrix[:, 2]
-    height, width = size
-    corners = back @ np.array([[0, width - 1, 0, width - 1], [0, 0, height - 1, height - 1]]) + offset[:, None]
-    limits = np.array(image.shape[1::-1])
-    first = np.clip(np.floor(corners.min(axis=1)), 0, limits).astype(int)
-    last = np.clip(np.floor(corners.max(axis=1)) + 2, 0, limits).astype(int)
-    if (first >= last).any():
-        return np.zeros((*size, *image.shape[2:]), dtype=np.uint8)
-    crop = image[first[1] : last[1], first[0] : last[0]]
-    scale = 2 / (last - first)  # torch's grid goes from -1 to 1, the outer edges of the pixels
-    steps, start = back * scale[:, None], (offset - first + 0.5) * scale - 1
-    grid = np.empty((1, height, width, 2))
-    for axis in range(2):
-        down = steps[axis, 1] * np.arange(height) + start[axis]
-        np.add(steps[axis, 0] * np.arange(width), down[:, None], out=grid[0, ..., axis])
-    return _interpolate(crop, grid).reshape(*size, *image.shape[2:])
-
-
-def _interpolate(image: Bytes, grid: Matrix) -> Bytes:
-    """Return (H, W, channels): the image at the points of a grid, bilinear in double precision, 0 outside."""
     import torch
 
-    channels = image.astype(np.float64).reshape(*image.shape[:2], -1)
-    with torch.inference_mode():
-        values = torch.from_numpy(channels).permute(2, 0, 1)[None]
-        found = torch.nn.functional.grid_sample(values, torch.from_numpy(grid), align_corners=False)
-        rounded: Bytes = found[0].add_(0.5).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    return rounded
+    back = _invert(matrix)
+    region = _source_region(back, size, image.shape)
+    rows, columns = (part.stop - part.start for part in region)
+    if not rows or not columns:
+        return np.zeros((*size, *image.shape[2:]), dtype=np.uint8)
+    steps = []
+    for (across, down, offset), start, side in zip(
+        back, (region[1].start, region[0].start), (columns, rows), strict=True
+    ):
+        scale = 2 / side  # torch's grid goes from -1 to 1, the outer edges of the pixels
+        steps.append((across * scale, down * scale, (offset - start + 0.5) * scale - 1))
+    grid = (np.array(steps, dtype=np.float32) @ _positions(size)).reshape(1, 2, *size)
+    pixels = image[region].astype(np.float32).reshape(1, rows, columns, -1)
+    values, points = torch.from_numpy(pixels.transpose(0, 3, 1, 2)), torch.from_numpy(grid.transpose(0, 2, 3, 1))
+    found = torch.nn.functional.grid_sample(values, points, align_corners=False).numpy()[0]
+    found += 0.5
+    result = np.empty((*size, len(found)), dtype=np.uint8)
+    for channel, plane in enumerate(found):
+        result[..., channel] = plane
+    return result.reshape(*size, *image.shape[2:])
+
+
+@lru_cache(maxsize=1)
+def _positions(size: tuple[int, int]) -> NDArray[np.float32]:
+    """Return the column, the row and 1 of every pixel, (3, height * width): faces are aligned to the same size."""
+    rows, columns = np.indices(size, dtype=np.float32).reshape(2, -1)
+    return np.stack([columns, rows, np.ones_like(rows)])
+
+
+def _invert(matrix: Matrix) -> Rows:
+    """Return the rows of the inverse of a matrix (2, 3)."""
+    (a, b, x), (c, d, y) = matrix.tolist()
+    area = a * d - b * c
+    a, b, c, d = d / area, -b / area, -c / area, a / area
+    return (a, b, -a * x - b * y), (c, d, -c * x - d * y)
+
+
+def _source_region(back: Rows, size: tuple[int, int], shape: tuple[int, ...]) -> tuple[slice, slice]:
+    """Return the rows and columns of an image that a crop of the given size is interpolated from."""
+    parts = []
+    for (across, down, offset), limit in zip(back, (shape[1], shape[0]), strict=True):
+        right, lower = across * (size[1] - 1), down * (size[0] - 1)
+        first = offset + min(right, 0.0) + min(lower, 0.0)
+        last = offset + max(right, 0.0) + max(lower, 0.0)
+        start = int(min(max(first, 0.0), limit))
+        parts.append(slice(start, int(min(max(last + 2, start), limit))))
+    return parts[1], parts[0]
 
 
 def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> Bytes:
@@ -106,24 +135,34 @@ def align_face(image: Bytes, points: ArrayLike, size: int = TEMPLATE_SIDE) -> By
         >>> align_face(image, detector(image)[0].landmarks).shape
         (112, 112, 3)
     """
-    found = five_points(points)
-    matrix = similarity(found, template(size))
-    scale = float(np.linalg.norm(matrix[:, 0]))
+    matrix = similarity(five_points(points), template(size))
+    scale = hypot(*matrix[:, 0].tolist())
     if scale * LARGEST_BLOCK < 1:
         raise DataError(
             "the landmarks of a face must be in the order eyes, nose, mouth and close enough to form a face: check the "
             "detector or points file"
         )
-    block = int(1 / scale)
+    block = int(1 / scale + 1e-9)  # a scale of exactly 1/2 may be rounded to slightly more
     if block > 1:
-        image, found = _average_blocks(image, block), (found - (block - 1) / 2) / block
-        matrix = similarity(found, template(size))
+        image, matrix = _average_blocks(image, matrix, block, (size, size))
     return warp(image, matrix, (size, size))
 
 
-def _average_blocks(image: Bytes, block: int) -> Bytes:
-    """Return the means of blocks of `block` x `block` pixels; blocks at the border may be smaller."""
+def _average_blocks(image: Bytes, matrix: Matrix, block: int, size: tuple[int, int]) -> tuple[Bytes, Matrix]:
+    """Return the means of the blocks of `block` x `block` pixels around a crop, and the matrix from them to the crop.
+
+    Blocks at the border of the image may be smaller.
+    """
     from PIL import Image
 
-    reduced: Bytes = np.asarray(Image.fromarray(image).reduce(block))
-    return reduced
+    turn = matrix[:, :2] * block
+    matrix = np.column_stack([turn, matrix[:, 2] + turn @ np.full(2, (block - 1) / (2 * block))])
+    whole = tuple(-(-side // block) for side in image.shape[:2])
+    # One more block on each side: the matrix of the part is rounded differently.
+    rows, columns = (
+        slice(max(part.start - 1, 0), part.stop + 1) for part in _source_region(_invert(matrix), size, whole)
+    )
+    part = image[rows.start * block : rows.stop * block, columns.start * block : columns.stop * block]
+    matrix[:, 2] += matrix[:, :2] @ [columns.start, rows.start]
+    reduced: Bytes = np.asarray(Image.fromarray(part).reduce(block)) if part.size else part
+    return reduced, matrix

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from fedra.data.decoding import Bytes
 from fedra.errors import DataError
 from fedra.faces.photos.detection import Boxes, Detection, suppress
 from fedra.faces.photos.onnx_network import Floats, Network
+from fedra.faces.photos.resizing import resize
 
 FILES = ("pnet.onnx", "rnet.onnx", "onet.onnx")
 CELL, STRIDE = 12, 2
@@ -67,21 +67,23 @@ class MTCNN:
         self.fingerprint = f"mtcnn {digest[:16]} {smallest} {' '.join(f'{score:g}' for score in scores)}"
 
     def __call__(self, image: Bytes) -> list[Detection]:
-        picture = Image.fromarray(image)
-        picture.thumbnail((LONGEST, LONGEST), Image.Resampling.BILINEAR)
+        height, width = image.shape[:2]
+        scale = min(1.0, LONGEST / max(height, width))
+        size = max(1, round(height * scale)), max(1, round(width * scale))
+        picture = np.ascontiguousarray(resize(image, size).transpose(1, 2, 0))
         boxes = self._propose(picture)
         boxes = self._refine(picture, boxes)
         found = self._finalize(picture, boxes)
-        ratio = np.array([image.shape[1] / picture.width, image.shape[0] / picture.height])
+        ratio = np.array([width / size[1], height / size[0]])
         faces = zip(found.boxes, found.scores, found.points, strict=True)
         return [
             Detection((box.reshape(2, 2) * ratio).ravel(), float(score), points * ratio) for box, score, points in faces
         ]
 
-    def _propose(self, picture: Image.Image) -> Boxes:
+    def _propose(self, picture: Bytes) -> Boxes:
         """Return the squares that the first network proposes on all levels of the pyramid."""
         levels = []
-        for scale in self._scales(min(picture.size)):
+        for scale in self._scales(min(picture.shape[:2])):
             found = self._propose_level(picture, scale)
             levels.append(found[suppress(found.boxes, found.scores, 0.5)])
         if not levels:
@@ -96,39 +98,36 @@ class MTCNN:
             yield scale
             scale *= SHRINK
 
-    def _propose_level(self, picture: Image.Image, scale: float) -> Candidates:
-        size = max(CELL, round(picture.width * scale)), max(CELL, round(picture.height * scale))
-        found = self._run(0, np.asarray(picture.resize(size, Image.Resampling.BILINEAR))[None])
+    def _propose_level(self, picture: Bytes, scale: float) -> Candidates:
+        height, width = picture.shape[:2]
+        size = max(CELL, round(height * scale)), max(CELL, round(width * scale))
+        found = self._run(0, resize(picture, size)[None])
         rows, columns = np.nonzero(found[2][0, ..., 1] >= self._scores[0])
         corner = np.stack([columns, rows], axis=1) * STRIDE
-        ratio = np.array([picture.width / size[0], picture.height / size[1]])
+        ratio = np.array([width / size[1], height / size[0]])
         boxes = np.hstack([corner * ratio, (corner + CELL) * ratio])
         scores, moves = found[2][0, rows, columns, 1], found[4][0, rows, columns]
         return Candidates(boxes, scores.astype(np.float64), moves.astype(np.float64), np.zeros((len(boxes), 5, 2)))
 
-    def _refine(self, picture: Image.Image, boxes: Boxes) -> Boxes:
+    def _refine(self, picture: Bytes, boxes: Boxes) -> Boxes:
         """Return the boxes that the second network accepts, corrected."""
         found = self._classify(1, picture, boxes, 24)
         return _to_squares(found[suppress(found.boxes, found.scores, 0.7)].corrected_boxes())
 
-    def _finalize(self, picture: Image.Image, boxes: Boxes) -> Candidates:
+    def _finalize(self, picture: Bytes, boxes: Boxes) -> Candidates:
         """Return the candidates that the third network accepts, with landmarks."""
         found = self._classify(2, picture, boxes, 48)
         final = Candidates(found.corrected_boxes(), found.scores, found.moves, found.points)
         return final[suppress(final.boxes, final.scores, 0.7, of_smaller=True)]
 
-    def _classify(self, stage: int, picture: Image.Image, boxes: Boxes, side: int) -> Candidates:
+    def _classify(self, stage: int, picture: Bytes, boxes: Boxes, side: int) -> Candidates:
         """Return the candidates that reach the minimum score of a stage."""
         whole = np.round(boxes).astype(np.int64)
         whole = whole[(whole[:, 2:] > whole[:, :2]).all(axis=1)]
         if not len(whole):
             return Candidates(np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4)), np.zeros((0, 5, 2)))
-        # Pillow fills crops outside the image with black.
-        crops = [picture.crop(tuple(box)).resize((side, side), Image.Resampling.BILINEAR) for box in whole.tolist()]
-        found = {
-            width: values.astype(np.float64)
-            for width, values in self._run(stage, np.stack([np.asarray(crop) for crop in crops])).items()
-        }
+        crops = np.stack([resize(_cut(picture, box), (side, side)) for box in whole.tolist()])
+        found = {width: values.astype(np.float64) for width, values in self._run(stage, crops).items()}
         kept = found[2][:, 1] >= self._scores[stage]
         corners, sides = whole[kept, :2], (whole[:, 2:] - whole[:, :2])[kept]
         shares = found[10][kept].reshape(-1, 2, 5).transpose(0, 2, 1) if 10 in found else np.zeros((kept.sum(), 5, 2))
@@ -138,9 +137,11 @@ class MTCNN:
     def _run(self, stage: int, images: Bytes) -> dict[int, Floats]:
         """Return a network's outputs, channels last, by number of channels: 2 scores, 4 corrections, 10 coordinates."""
         network = self._networks[stage]
-        values = (images.astype(np.float32) - np.float32(127.5)) / np.float32(128)
+        values = images.astype(np.float32)
+        values -= 127.5
+        values /= 128
         last = network.input_shape[3] == 3
-        found = network(values.transpose(0, 2, 1, 3) if last else values.transpose(0, 3, 1, 2))
+        found = network(values.transpose(0, 3, 2, 1) if last else values)
         outputs = [_channels_last(output, transposed=last) for output in found.values()]
         by_width = {output.shape[-1]: output for output in outputs}
         if not {2, 4} <= by_width.keys() or (stage == 2 and 10 not in by_width):
@@ -156,6 +157,18 @@ def _channels_last(output: Floats, *, transposed: bool) -> Floats:
     if output.ndim == 4:
         return output.transpose(0, 2, 1, 3) if transposed else output.transpose(0, 2, 3, 1)
     return output
+
+
+def _cut(image: Bytes, box: list[int]) -> Bytes:
+    """Return the pixels in a box, black outside the image."""
+    left, top, right, bottom = box
+    rows, columns = slice(max(top, 0), max(bottom, 0)), slice(max(left, 0), max(right, 0))
+    part = image[rows, columns]
+    if part.shape[:2] == (bottom - top, right - left):
+        return part
+    cut = np.zeros((bottom - top, right - left, 3), dtype=np.uint8)
+    cut[max(-top, 0) :, max(-left, 0) :][: part.shape[0], : part.shape[1]] = part
+    return cut
 
 
 def _to_squares(boxes: Boxes) -> Boxes:

@@ -13,6 +13,7 @@ from fedra.data.loading import data_root
 from fedra.errors import DataError
 from fedra.faces.photos.detection import Detection, suppress
 from fedra.faces.photos.onnx_network import Floats, Network
+from fedra.faces.photos.resizing import resize
 
 PUBLIC = RemoteFile(
     "face_detection_yunet_2023mar.onnx",
@@ -66,28 +67,24 @@ class YuNet:
 
     def _detect_at(self, image: Bytes, side: int) -> list[Detection]:
         """Detect faces in the image resized to a longer side of `side` pixels."""
-        from PIL import Image
-
         height, width = image.shape[:2]
         scale = side / max(height, width)
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        resized: Bytes = image
-        if size != (width, height):
-            resized = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
-        canvas = self._pad(resized)
+        size = max(1, round(height * scale)), max(1, round(width * scale))
+        canvas = self._pad(resize(image, size))
         boxes, scores, points = self._decode(self._network(canvas), canvas.shape[2:])
-        ratio = np.array([width / size[0], height / size[1]])
+        ratio = np.array([width / size[1], height / size[0]])
         return [
             Detection((boxes[row].reshape(2, 2) * ratio).ravel(), float(scores[row]), points[row] * ratio)
             for row in suppress(boxes, scores, self._overlap)
         ]
 
-    def _pad(self, image: Bytes) -> Floats:
+    def _pad(self, planes: Bytes) -> Floats:
         """Return the network's input: BGR from 0 to 255, padded at the right and bottom to a multiple of a cell."""
-        height, width = image.shape[:2]
+        height, width = planes.shape[1:]
         sides = self._fixed or tuple(-(-side // STRIDES[-1]) * STRIDES[-1] for side in (height, width))
         canvas = np.zeros((1, 3, *sides), dtype=np.float32)
-        canvas[0, :, :height, :width] = image[:, :, ::-1].transpose(2, 0, 1)
+        for plane, target in zip(planes[::-1], canvas[0], strict=True):
+            target[:height, :width] = plane
         return canvas
 
     def _decode(
@@ -96,14 +93,15 @@ class YuNet:
         """Return boxes (N, 4), scores (N,) and points (N, 5, 2) of all cells that reach the score."""
         parts = []
         for stride in STRIDES:
-            cls, obj, box, points = (found[f"{kind}_{stride}"][0].astype(np.float64) for kind in KINDS)
-            rows, columns = np.indices([side // stride for side in sides])
-            cells = np.stack([columns.ravel(), rows.ravel()], axis=1).astype(np.float64)
+            cls, obj, box, points = (found[f"{kind}_{stride}"][0] for kind in KINDS)
+            # Most cells are far below the score: the few others are computed in double precision.
+            rows = np.flatnonzero(cls * obj >= 0.99 * self._score**2)
+            cls, obj, box, points = (values[rows].astype(np.float64) for values in (cls, obj, box, points))
             scores = np.sqrt(cls.clip(0, 1) * obj.clip(0, 1)).ravel()
-            found_face = scores >= self._score
-            cells, box, points = cells[found_face], box[found_face], points[found_face].reshape(-1, 5, 2)
+            cells = np.stack([rows % (sides[1] // stride), rows // (sides[1] // stride)], axis=1)
             center, half = (cells + box[:, :2]) * stride, np.exp(box[:, 2:]) * stride / 2
             boxes = np.hstack([center - half, center + half])
-            parts.append((boxes, scores[found_face], (cells[:, None] + points) * stride))
+            parts.append((boxes, scores, (cells[:, None] + points.reshape(-1, 5, 2)) * stride))
         boxes, scores, points = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return boxes, scores, points
+        kept = scores >= self._score
+        return boxes[kept], scores[kept], points[kept]

@@ -103,3 +103,9 @@ class Face:
         score = "" if self.score is None else f", score={self.score:.2f}"
         notes = f", notes={self.notes}" if self.notes else ""
         return f"Face(box={[round(float(side)) for side in self.box]}{score}{notes})"
+
+
+def embed_together(faces: Sequence[Face], embed: Callable[[Sequence[Bytes]], Tensor]) -> list[Face]:
+    """Return copies of faces of any photos that are embedded in one batch, without the other faces of the photos."""
+    batch = CropBatch([face.crop for face in faces], embed)
+    return [Face(face.box, face.score, face.landmarks, batch, row, face.notes) for row, face in enumerate(faces)]

@@ -1,0 +1,163 @@
+"""What the way of a photograph costs: the warp of a crop, detection around its network, identification of many.
+
+The warp is compared with OpenCV's, one thread each; the detector with the bare run of its network on the same input;
+the identification of 32 photographs (640x480, JPEG) with the embedding of their crops alone, by MobileFaceNet. The
+detector is the YuNet file that FEDRA_TEST_YUNET names, or a network of the same layers with random weights.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+from made_yunet import shift_for, write_yunet
+from measure import Row, Timings, cores, in_turns, main, parser
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedra.faces import FaceRecognizer, Gallery, align_face, similarity, template, warp
+from fedra.faces.photos.resizing import resize
+from fedra.faces.photos.yunet import YuNet
+from fedra.models import build
+
+Bytes = NDArray[np.uint8]
+WARP, DETECTION = 2.0, 1.15
+SIZE = (112, 112)
+CROPS = 200
+"""Crops per repeat: one takes a tenth of a millisecond."""
+
+
+def _portrait(width: int, height: int) -> Bytes:
+    """A photograph of a person that comes with matplotlib."""
+    with resources.as_file(resources.files("matplotlib") / "mpl-data/sample_data/grace_hopper.jpg") as path:
+        return np.array(Image.open(path).convert("RGB").resize((width, height)))
+
+
+def _repeated(call: Callable[[], object], times: int) -> Callable[[], None]:
+    def work() -> None:
+        for _ in range(times):
+            call()
+
+    return work
+
+
+def _per_call(timings: Timings, times: int) -> Timings:
+    return Timings({name: [second / times for second in seconds] for name, seconds in timings.seconds.items()})
+
+
+def _microseconds(timings: Timings, *names: str) -> str:
+    return ", ".join(f"{name} {1e6 * timings.best(name):.0f} us" for name in names)
+
+
+def _warp_rows(repeats: int, crops: int) -> list[Row]:
+    image = _portrait(512, 600)
+    points = (template(112) - 56) @ np.array([[1.29, 0.15], [-0.15, 1.29]]) + [265, 230]
+    matrix = similarity(points, template(112))
+    rivals: dict[str, Callable[[], object]] = {
+        "warp": lambda: warp(image, matrix, SIZE),
+        "align_face": lambda: align_face(image, points),
+    }
+    try:
+        import cv2
+    except ImportError:
+        print("OpenCV is not installed (pip install opencv-python-headless): the warp is compared with Pillow's")
+        other, target = "Pillow", None
+        back = np.linalg.inv(np.vstack([matrix, [0, 0, 1]]))[:2].ravel().tolist()
+        picture = Image.fromarray(image)
+        affine, bilinear = Image.Transform.AFFINE, Image.Resampling.BILINEAR
+        rivals[other] = lambda: picture.transform(SIZE, affine, back, bilinear)
+    else:
+        other, target = "OpenCV", WARP
+        cv2.setNumThreads(1)
+        rivals[other] = lambda: cv2.warpAffine(image, matrix, SIZE)
+    torch.set_num_threads(1)
+    works = {name: _repeated(call, crops) for name, call in rivals.items()}
+    timings = _per_call(in_turns(works, repeats), crops)
+    torch.set_num_threads(cores())
+    return [
+        Row(
+            f"{name} to 112x112 against {other}'s warp, time",
+            timings.ratio(name, other),
+            target=target,
+            note=_microseconds(timings, name, other),
+        )
+        for name in ("warp", "align_face")
+    ]
+
+
+def _network_input(detector: YuNet, image: Bytes) -> NDArray[np.float32]:
+    """What the detector's network reads at its first try, a longer side of 640 pixels."""
+    scale = min(1.0, 640 / max(image.shape[:2]))
+    return detector._pad(resize(image, (round(image.shape[0] * scale), round(image.shape[1] * scale))))
+
+
+def _open_detector(folder: Path) -> tuple[YuNet, str]:
+    """The detector, and what its network is."""
+    if given := os.environ.get("FEDRA_TEST_YUNET"):
+        return YuNet(given), "YuNet"
+    path = write_yunet(folder / "yunet.onnx")
+    write_yunet(path, shift_for(path, _network_input(YuNet(path), _portrait(640, 480)), 10))
+    return YuNet(path), "a network of YuNet's layers"
+
+
+def _detection_rows(detector: YuNet, network: str, sizes: tuple[tuple[int, int], ...], repeats: int) -> list[Row]:
+    rows = []
+    session, name = detector._network._session, detector._network._input.name
+    for width, height in sizes:
+        image = _portrait(width, height)
+        canvas = _network_input(detector, image)
+        if not detector._detect_at(image, min(640, max(width, height))):
+            raise SystemExit("the detector must find a face at its first try, or it runs its network several times")
+        rivals = {"detector": lambda i=image: detector(i), "network": lambda c=canvas: session.run(None, {name: c})}
+        timings = in_turns(rivals, repeats, warm_up=3)
+        what = f"detection in {width}x{height} pixels against {network} alone, time"
+        ratio = timings.ratio("detector", "network")
+        rows.append(Row(what, ratio, target=DETECTION, note=timings.note("detector", "network")))
+    return rows
+
+
+def _identify_rows(detector: YuNet, folder: Path, photos: int, repeats: int) -> list[Row]:
+    torch.manual_seed(0)
+    recognizer = FaceRecognizer(build("mobilefacenet", (3, *SIZE), 10).eval(), detector, size=112)
+    image, paths = _portrait(640, 480), []
+    for number in range(photos):
+        paths.append(folder / f"{number}.jpg")
+        Image.fromarray(np.roll(image, number, axis=1)).save(paths[-1], quality=90)
+    gallery = Gallery.open(folder / "people.gallery", recognizer)
+    gallery.enroll("Grace", paths[0])
+    crops = [recognizer.main_face(path).crop for path in paths]
+    rivals = {
+        "in one call": lambda: list(gallery.identify_each(paths)),
+        "one by one": lambda: [gallery.identify(path) for path in paths],
+        "embedding": lambda: recognizer.embed_crops(crops),
+    }
+    timings = _per_call(in_turns(rivals, repeats), photos)
+    return [
+        Row(
+            f"{photos} photographs identified {name} against embedding alone, time",
+            timings.ratio(name, "embedding"),
+            note=timings.note(name, "embedding") + " for a photograph",
+        )
+        for name in ("in one call", "one by one")
+    ]
+
+
+def measure(quick: bool) -> list[Row]:
+    """The ratios of the warp, of detection and of identification."""
+    sizes = ((320, 240),) if quick else ((640, 480), (1280, 960), (4000, 3000))
+    rows = _warp_rows(*((2, 2) if quick else (15, CROPS)))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        detector, network = _open_detector(folder)
+        rows += _detection_rows(detector, network, sizes, 2 if quick else 25)
+        rows += _identify_rows(detector, folder, 3 if quick else 32, 1 if quick else 5)
+    return rows
+
+
+if __name__ == "__main__":
+    main(measure, parser(__doc__))
