@@ -2,26 +2,29 @@
 
 The warp is compared with OpenCV's, one thread each; the detector with the bare run of its network on the same input;
 the identification of 32 photographs (640x480, JPEG) with the embedding of their crops alone, by MobileFaceNet. The
-detector is the YuNet file that FEDRA_TEST_YUNET names, or a network of the same layers with random weights.
+detector is the YuNet file that FEDRA_TEST_YUNET names, or a network of the same layers with random weights, as MTCNN's
+always are.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
-from made_yunet import shift_for, write_yunet
+from made_detectors import shift_for, write_mtcnn, write_yunet
 from measure import Row, Timings, cores, in_turns, main, parser
 from numpy.typing import NDArray
 from PIL import Image
 
 from fedra.faces import FaceRecognizer, Gallery, align_face, similarity, template, warp
-from fedra.faces.photos.resizing import resize
+from fedra.faces.photos.mtcnn import MTCNN
+from fedra.faces.photos.onnx_network import Floats, Network
 from fedra.faces.photos.yunet import YuNet
 from fedra.models import build
 
@@ -90,34 +93,49 @@ def _warp_rows(repeats: int, crops: int) -> list[Row]:
     ]
 
 
-def _network_input(detector: YuNet, image: Bytes) -> NDArray[np.float32]:
-    """What the detector's network reads at its first try, a longer side of 640 pixels."""
-    scale = min(1.0, 640 / max(image.shape[:2]))
-    return detector._pad(resize(image, (round(image.shape[0] * scale), round(image.shape[1] * scale))))
-
-
-def _open_detector(folder: Path) -> tuple[YuNet, str]:
+def _open_yunet(folder: Path) -> tuple[YuNet, str]:
     """The detector, and what its network is."""
     if given := os.environ.get("FEDRA_TEST_YUNET"):
         return YuNet(given), "YuNet"
-    path = write_yunet(folder / "yunet.onnx")
-    write_yunet(path, shift_for(path, _network_input(YuNet(path), _portrait(640, 480)), 10))
-    return YuNet(path), "a network of YuNet's layers"
+    path, image = folder / "yunet.onnx", _portrait(640, 480)
+    write_yunet(path)
+    write_yunet(path, shift_for(path, _inputs(YuNet(path), image)[0][1], 10))
+    return YuNet(path), "YuNet's layers"
 
 
-def _detection_rows(detector: YuNet, network: str, sizes: tuple[tuple[int, int], ...], repeats: int) -> list[Row]:
+def _open_mtcnn(folder: Path) -> tuple[MTCNN, str]:
+    """The detector with random weights, and scores that let about as many candidates pass as in photographs."""
+    write_mtcnn(folder)
+    return MTCNN(folder, scores=(0.8, 0.06, 0.85)), "MTCNN's layers"
+
+
+def _inputs(detector: YuNet | MTCNN, image: Bytes) -> list[tuple[Network, Floats]]:
+    """Every network that a detector runs on an image, with its input."""
+    seen: list[tuple[Network, Floats]] = []
+    run = Network.__call__
+
+    def record(network: Network, values: Floats) -> dict[str, Floats]:
+        seen.append((network, np.array(values, dtype=np.float32, order="C")))
+        return run(network, values)
+
+    with mock.patch.object(Network, "__call__", record):
+        detector(image)
+    return seen
+
+
+def _detection_rows(detector: YuNet | MTCNN, layers: str, sizes: Sequence[tuple[int, int]], repeats: int) -> list[Row]:
     rows = []
-    session, name = detector._network._session, detector._network._input.name
     for width, height in sizes:
         image = _portrait(width, height)
-        canvas = _network_input(detector, image)
-        if not detector._detect_at(image, min(640, max(width, height))):
-            raise SystemExit("the detector must find a face at its first try, or it runs its network several times")
-        rivals = {"detector": lambda i=image: detector(i), "network": lambda c=canvas: session.run(None, {name: c})}
+        inputs = [(network._session, {network._input.name: values}) for network, values in _inputs(detector, image)]
+        rivals: dict[str, Callable[[], object]] = {
+            "detector": lambda image=image: detector(image),
+            "bare": lambda inputs=inputs: [session.run(None, values) for session, values in inputs],
+        }
         timings = in_turns(rivals, repeats, warm_up=3)
-        what = f"detection in {width}x{height} pixels against {network} alone, time"
-        ratio = timings.ratio("detector", "network")
-        rows.append(Row(what, ratio, target=DETECTION, note=timings.note("detector", "network")))
+        what = f"{layers}: detection in {width}x{height} pixels against the bare runs of the network, time"
+        ratio = timings.ratio("detector", "bare")
+        rows.append(Row(what, ratio, target=DETECTION, note=timings.note("detector", "bare")))
     return rows
 
 
@@ -153,8 +171,9 @@ def measure(quick: bool) -> list[Row]:
     rows = _warp_rows(*((2, 2) if quick else (15, CROPS)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        detector, network = _open_detector(folder)
-        rows += _detection_rows(detector, network, sizes, 2 if quick else 25)
+        detector, layers = _open_yunet(folder)
+        rows += _detection_rows(detector, layers, sizes, 2 if quick else 25)
+        rows += _detection_rows(*_open_mtcnn(folder), sizes[:1], 2 if quick else 15)
         rows += _identify_rows(detector, folder, 3 if quick else 32, 1 if quick else 5)
     return rows
 

@@ -69,6 +69,12 @@ def test_resized_pictures_are_pillow_s(size: tuple[int, int]) -> None:
     assert np.abs(turned[:, ::-1].astype(int) - expected).max() <= 1
 
 
+@pytest.mark.parametrize("box", [(3, 4, 20, 30), (-5, -3, 10, 12), (40, 55, 80, 90), (-9, 90, -2, 99), (70, 0, 75, 5)])
+def test_boxes_are_black_outside_the_picture(box: tuple[int, int, int, int]) -> None:
+    image = np.random.default_rng(3).integers(1, 256, (70, 57, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(mtcnn._cut(image, list(box)), np.asarray(Image.fromarray(image).crop(box)))
+
+
 class FakeYuNet:
     """In place of a network: one face at a given cell of the middle stride, in pictures that are small enough."""
 

@@ -90,13 +90,6 @@ def main_face(faces: Sequence[Boxed], shape: tuple[int, ...]) -> Boxed | None:
     return max(faces, key=importance, default=None)
 
 
-def areas(boxes: Boxes) -> NDArray[np.float64]:
-    """Return the area of each box, 0 if its right or bottom edge lies before the opposite one."""
-    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
-    product: NDArray[np.float64] = sides[:, 0] * sides[:, 1]
-    return product
-
-
 def suppress(boxes: Boxes, scores: NDArray[np.float64], limit: float, *, of_smaller: bool = False) -> NDArray[np.int64]:
     """Apply non-maximum suppression: drop boxes that overlap one with a higher score by more than `limit`.
 
@@ -104,13 +97,15 @@ def suppress(boxes: Boxes, scores: NDArray[np.float64], limit: float, *, of_smal
     smaller box with `of_smaller`.
     """
     order = np.argsort(-scores, kind="stable")
-    sizes = areas(boxes)
+    corners, opposite = boxes[order, :2].T, boxes[order, 2:].T
+    sizes = np.maximum(opposite - corners, 0).prod(axis=0)
     kept: list[int] = []
     while len(order):
-        best, rest = order[0], order[1:]
-        kept.append(int(best))
-        corner = np.maximum(boxes[best, :2], boxes[rest, :2])
-        shared = areas(np.hstack([corner, np.minimum(boxes[best, 2:], boxes[rest, 2:])]))
-        whole = np.minimum(sizes[best], sizes[rest]) if of_smaller else sizes[best] + sizes[rest] - shared
-        order = rest[shared <= limit * whole]
+        kept.append(int(order[0]))
+        sides = np.minimum(opposite[:, :1], opposite[:, 1:]) - np.maximum(corners[:, :1], corners[:, 1:])
+        wide, high = np.maximum(sides, 0)
+        shared = wide * high
+        whole = np.minimum(sizes[0], sizes[1:]) if of_smaller else sizes[0] + sizes[1:] - shared
+        rest = 1 + np.flatnonzero(shared <= limit * whole)
+        order, sizes, corners, opposite = order[rest], sizes[rest], corners[:, rest], opposite[:, rest]
     return np.array(kept, dtype=np.int64)
