@@ -36,17 +36,20 @@ def similarity(source: Points, target: Points) -> Matrix:
     Example:
         >>> similarity(face.landmarks, template(112))
     """
-    (x, y), (goal_x, goal_y) = source.T.tolist(), target.T.tolist()
-    count = len(x)
-    start, goal = complex(sum(x), sum(y)) / count, complex(sum(goal_x), sum(goal_y)) / count
-    centered = [complex(*point) - start for point in zip(x, y, strict=True)]
-    spread = sum(abs(point) ** 2 for point in centered)
-    if spread <= 1e-12 * count * max(1.0, float((source**2).max())):
+    (xs, ys), (to_xs, to_ys), count = source.T.tolist(), target.T.tolist(), len(source)
+    x_mean, y_mean, to_x_mean, to_y_mean = (sum(values) / count for values in (xs, ys, to_xs, to_ys))
+    real = imaginary = spread = 0.0
+    for x, y, to_x, to_y in zip(xs, ys, to_xs, to_ys, strict=True):
+        x, y, to_x, to_y = x - x_mean, y - y_mean, to_x - to_x_mean, to_y - to_y_mean
+        real += x * to_x + y * to_y
+        imaginary += x * to_y - y * to_x
+        spread += x * x + y * y
+    if spread <= 1e-12 * count * max(1.0, *(value * value for value in (*xs, *ys))):
         raise DataError("the landmarks of a face must differ, got one point: check the detector or points file")
-    goals = map(complex, goal_x, goal_y)
-    turn = sum(point.conjugate() * (to - goal) for point, to in zip(centered, goals, strict=True)) / spread
-    shift = goal - turn * start
-    return np.array([[turn.real, -turn.imag, shift.real], [turn.imag, turn.real, shift.imag]])
+    real, imaginary = real / spread, imaginary / spread
+    x_shift = to_x_mean - real * x_mean + imaginary * y_mean
+    y_shift = to_y_mean - imaginary * x_mean - real * y_mean
+    return np.array([[real, -imaginary, x_shift], [imaginary, real, y_shift]])
 
 
 def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
@@ -74,18 +77,16 @@ def warp(image: Bytes, matrix: Matrix, size: tuple[int, int]) -> Bytes:
     if not rows or not columns:
         return np.zeros((*size, *image.shape[2:]), dtype=np.uint8)
     steps = []
-    for (across, down, offset), start, side in zip(
-        back, (region[1].start, region[0].start), (columns, rows), strict=True
-    ):
-        scale = 2 / side  # torch's grid goes from -1 to 1, the outer edges of the pixels
-        steps.append((across * scale, down * scale, (offset - start + 0.5) * scale - 1))
+    for (across, down, offset), part in zip(back, reversed(region), strict=True):
+        scale = 2 / (part.stop - part.start)  # torch's grid goes from -1 to 1, the outer edges of the pixels
+        steps.append((across * scale, down * scale, (offset - part.start + 0.5) * scale - 1))
     grid = (np.array(steps, dtype=np.float32) @ _positions(size)).reshape(1, 2, *size)
     pixels = image[region].astype(np.float32).reshape(1, rows, columns, -1)
     values, points = torch.from_numpy(pixels.transpose(0, 3, 1, 2)), torch.from_numpy(grid.transpose(0, 2, 3, 1))
     found = torch.nn.functional.grid_sample(values, points, align_corners=False).numpy()[0]
     found += 0.5
     result = np.empty((*size, len(found)), dtype=np.uint8)
-    for channel, plane in enumerate(found):
+    for channel, plane in enumerate(found.astype(np.uint8)):
         result[..., channel] = plane
     return result.reshape(*size, *image.shape[2:])
 
