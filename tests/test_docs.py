@@ -117,6 +117,32 @@ def test_the_page_on_algorithms_shows_the_example() -> None:
     assert algorithm in (ROOT / "docs" / "add-an-algorithm.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_front_pages_count_what_there_is(page: str) -> None:
+    """The pages of methods and losses are generated from the code."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    counted = {"methods": r"(\d+) federated (?:methods|algorithms)", "losses": r"(\d+) losses"}
+    found = {kind: re.findall(pattern, text) for kind, pattern in counted.items()}
+    there = {kind: str(len(list((ROOT / "docs" / kind).glob("*.md"))) - 1) for kind in counted}  # without the index
+    assert found["methods"] == [there["methods"]]
+    assert set(found["losses"]) <= {there["losses"]}
+
+
+def test_the_first_program_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    program = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)\n```", text, re.MULTILINE | re.DOTALL)
+    assert program
+    found = subprocess.run(
+        [sys.executable, "-c", f"import torch; torch.manual_seed(0)\n{program[1]}"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True,
+    )  # fmt: skip
+    shape = re.compile(r"RunResult\(Sequential, 20 rounds, accuracy (\d+)\.\d\d%\)")
+    printed, shown = shape.fullmatch(found.stdout.strip()), shape.fullmatch(program[2])
+    assert printed
+    assert shown
+    assert abs(int(printed[1]) - int(shown[1])) <= 3  # the weights that a network starts from differ
+
+
 def test_pictures_are_small() -> None:
     sizes = [path.stat().st_size for path in (ROOT / "docs").rglob("*.svg")]
     assert max(sizes) < 80_000

@@ -71,8 +71,14 @@ def _described(path: str, command: Any) -> str:
 
 def _row(item: Any, declared: dict[str, Any], context: click.Context) -> tuple[str, str, str]:
     shown = item.make_metavar(context) if item.param_type_name == "argument" else ", ".join(_written(item, context))
-    limits = f" ({item.type._describe_range()})".replace("x", "") if hasattr(item.type, "_describe_range") else ""
+    limits = _limits(item.type) if hasattr(item.type, "_describe_range") else ""
     return f"`{shown.replace(' RANGE', '')}`", _default(item), joined(declared[item.name].default.help or "") + limits
+
+
+def _limits(kind: Any) -> str:
+    if kind.min is not None and kind.max is not None:
+        return f" ({kind.min} to {kind.max})"
+    return f" ({kind._describe_range()})".replace("x", "")
 
 
 def _default(item: Any) -> str:

@@ -78,7 +78,7 @@ def reproduce(
 ) -> None:
     """Run a table or figure of a paper, and decide the paper's claims by a paired test over seeds.
 
-    Prints mean and standard deviation over seeds beside the paper's numbers, and for each claim: holds, does not hold,
+    Prints mean and standard deviation over seeds next to the paper's numbers, and for each claim: holds, does not hold,
     or cannot be decided at this size. Interrupted work is continued by the same command. Writes a page and a JSON file.
     """
     from rich.console import Console

@@ -86,7 +86,7 @@ def evaluate(
         console: Where progress and warnings are printed.
 
     Returns:
-        A report with `figures`, `table`, `print()` and `save(folder)`.
+        A report with `metrics`, `table`, `print()` and `save(folder)`.
 
     Example:
         >>> import fedra

@@ -60,7 +60,7 @@ class Policy(Section):
     )
     test_examples: int = Field(20, ge=1, description="no metric of a smaller test leaves")
     pixel_statistics: bool = Field(
-        False, description="whether mean and deviation of the pixels may leave, so that wrong images are noticed"
+        False, description="whether mean and deviation of the pixels may leave, so wrong images are noticed"
     )
     hours: Annotated[str, AfterValidator(_check_hours)] = Field(
         "", description="train in these hours alone, such as 19:00-07:00; always if empty"

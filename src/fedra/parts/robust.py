@@ -173,7 +173,7 @@ class RootTrust(RootSelecting):
     def check(self, algorithm: Algorithm) -> None:
         if algorithm.sharing.kept:
             raise ConfigError(
-                "root-trust needs a model that all clients share, so that the server can train it, got layers or class "
+                "root-trust needs a model that all clients share, so the server can train it too, got layers or class "
                 "vectors that belong to clients: use geometric-median"
             )
         if private_steps(algorithm):

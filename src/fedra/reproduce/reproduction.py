@@ -105,7 +105,7 @@ def reproduce(
         console: Where progress is shown; standard error if it is a terminal, by default.
 
     Returns:
-        The numbers beside the paper's, and a verdict for each of its claims.
+        The numbers next to the paper's, and a verdict for each of its claims.
 
     Example:
         >>> entry = find_entry("fedsol", "table6")

@@ -1,4 +1,4 @@
-"""The page of a reproduction: what was run, the numbers beside the paper's, and a verdict for each claim."""
+"""The page of a reproduction: what was run, the numbers next to the paper's, and a verdict for each claim."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METRICS = {
 
 
 def table_texts(found: Reproduction) -> list[list[str]]:
-    """Return the rows of the table: each cell as mean (standard deviation), and the paper's number beside it."""
+    """Return the rows of the table: each cell as mean (standard deviation), and the paper's number next to it."""
     columns = [column.name for column in found.grid.columns]
     with_paper = [name for name in columns if any((row.name, name) in found.entry.printed for row in found.grid.rows)]
     heading = [""]
