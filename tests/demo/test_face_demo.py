@@ -60,7 +60,7 @@ def test_the_demo_leaves_all_that_it_names(shown: tuple[Path, str, FaceDemoResul
         assert re.search(rf"{network}.*%.*0\.\d{{4}}", printed), network
     record = json.loads((folder / "run" / "eval-unseen.json").read_text(encoding="utf-8"))
     assert record["protocols"]["verification"]["table"]["AUROC"] in printed
-    assert record["protocols"]["verification"]["figures"]["accuracy"] == found.after
+    assert record["protocols"]["verification"]["metrics"]["accuracy"] == found.after
     assert [answer.enrolled for answer in found.answers] == [True, True, True, False]
     assert f"{sum(answer.is_correct for answer in found.answers)} of 4 answers are correct" in printed
     assert "docs/faces.md" in printed

@@ -195,7 +195,7 @@ def test_eval_gives_the_reason_and_nulls(collapsed: tuple[Path, str], capsys: py
     assert "warning: the model's embeddings have collapsed" in aside
     record = json.loads((collapsed[0] / "eval-test.json").read_text())["protocols"]
     for name in names:
-        figures = record[name]["figures"]
+        figures = record[name]["metrics"]
         assert ONE_WAY in figures["collapsed"]
         assert all(figures[key] is None for key in HEADLINES[name])  # type: ignore[index]
         assert record[name]["pictures"] == []
@@ -206,7 +206,7 @@ def test_the_nulls_are_figures_of_a_sound_model(sound: Path, capsys: pytest.Capt
     tiny.call(capsys, "eval", sound, *[word for name in names for word in ("--protocol", name)])
     record = json.loads((sound / "eval-test.json").read_text())["protocols"]
     for name in names:
-        assert all(record[name]["figures"][key] is not None for key in HEADLINES[name])  # type: ignore[index]
+        assert all(record[name]["metrics"][key] is not None for key in HEADLINES[name])  # type: ignore[index]
 
 
 def test_a_sweep_counts_it_as_failed_and_a_comparison_names_it(sound: Path, collapsed: tuple[Path, str]) -> None:

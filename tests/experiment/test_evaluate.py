@@ -116,7 +116,7 @@ def test_the_report_prints_saves_and_is_short(tmp_path: Path) -> None:
     assert len(repr(report)) < 250
     path = report.save(tmp_path / "new" / "folder")
     record = json.loads(path.read_text())
-    assert record["protocols"]["verification"]["figures"] == report.metrics["verification"]
+    assert record["protocols"]["verification"]["metrics"] == report.metrics["verification"]
     assert (path.parent / f"{path.stem}-roc.svg").exists()
 
 
@@ -221,7 +221,7 @@ def test_a_classifier_on_the_command_line(classifier: Path, tmp_path: Path, caps
         assert word in told
     assert (classifier / "eval-other-confusion.svg").stat().st_size > 1000
     code, told, _ = tiny.call(capsys, "eval", classifier, "--on", other, "--metric", "mcc", "--json")
-    figures = json.loads(told)["protocols"]["classification"]["figures"]
+    figures = json.loads(told)["protocols"]["classification"]["metrics"]
     assert "mcc" in figures
     assert "auroc" not in figures
 

@@ -124,7 +124,7 @@ def test_a_run_on_vectors_is_exported_too(tmp_path: Path) -> None:
 
 def test_the_card_tells_where_the_model_comes_from(folder: Path, tmp_path: Path) -> None:
     (folder / "eval-lfw.json").write_text(
-        json.dumps({"data": "lfw", "protocols": {"verification": {"table": {"accuracy": "91.00%"}, "figures": {}}}})
+        json.dumps({"data": "lfw", "protocols": {"verification": {"table": {"accuracy": "91.00%"}, "metrics": {}}}})
     )
     try:
         card = export(folder, tmp_path / "net.onnx", license="CC BY 4.0").card.read_text()

@@ -137,10 +137,10 @@ def test_a_run_is_judged_on_its_own_strangers(folder: Path, capsys: pytest.Captu
     assert code == 0
     assert "verification on synthetic-faces (the run's test data)" in told
     record = json.loads((folder / "eval-test.json").read_text())["protocols"]["verification"]
-    assert record["figures"]["pairs"] == 540
+    assert record["metrics"]["pairs"] == 540
     for name in ("roc.svg", "scores.svg", "errors.png"):
         assert (folder / f"eval-test-{name}").stat().st_size > 1000
-    assert record["figures"]["accuracy"] == pytest.approx(tiny.metrics(folder)[0]["accuracy"], abs=0.02)
+    assert record["metrics"]["accuracy"] == pytest.approx(tiny.metrics(folder)[0]["accuracy"], abs=0.02)
 
 
 def test_all_protocols_of_a_run_in_one_record(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,9 +153,9 @@ def test_all_protocols_of_a_run_in_one_record(folder: Path, tmp_path: Path, caps
     assert code == 0
     protocols = json.loads(told)["protocols"]
     assert list(protocols) == ["classification", "identification", "open-set", "training-gallery"]
-    assert protocols["classification"]["figures"]["images"] == 6
-    assert protocols["identification"]["figures"]["people"] == 6  # strangers alone
-    assert protocols["training-gallery"]["figures"]["pooled"]["genuine"] == 6
+    assert protocols["classification"]["metrics"]["images"] == 6
+    assert protocols["identification"]["metrics"]["people"] == 6  # strangers alone
+    assert protocols["training-gallery"]["metrics"]["pooled"]["genuine"] == 6
     assert (tmp_path / "eval-test-cmc.svg").exists()
 
 
@@ -164,7 +164,7 @@ def test_a_classifier_is_judged_by_class(tmp_path: Path, capsys: pytest.CaptureF
     result = fedra.run(tiny.table(rounds=2), out=tmp_path / "run")
     code, told, _ = tiny.call(capsys, "eval", tmp_path / "run")
     assert code == 0
-    figures = json.loads((tmp_path / "run" / "eval-test.json").read_text())["protocols"]["classification"]["figures"]
+    figures = json.loads((tmp_path / "run" / "eval-test.json").read_text())["protocols"]["classification"]["metrics"]
     assert figures["accuracy"] == pytest.approx(result.summary["final_accuracy"])
     assert figures["loss"] == pytest.approx(result.metrics[-1]["loss"], rel=1e-5)
     assert len(figures["class_accuracy"]) == 4
@@ -180,7 +180,7 @@ def test_a_folder_of_crops_and_a_weight_file(crops: Path, tmp_path: Path, capsys
     code, told, _ = tiny.call(capsys, "eval", tmp_path / "net.safetensors", *words, "--pairs", "40")
     assert code == 0, told
     record = json.loads((tmp_path / "eval-my-crops.json").read_text())
-    assert record["protocols"]["verification"]["figures"]["pairs"] == 40
+    assert record["protocols"]["verification"]["metrics"]["pairs"] == 40
     assert "classification" not in record["protocols"]
     told = tiny.mistake(capsys, "eval", tmp_path / "net.safetensors", *words[2:])
     assert "on must be set for a weight file, which has no test data of its own" in told

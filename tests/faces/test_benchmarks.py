@@ -286,7 +286,7 @@ def test_the_command_evaluates_both(
     assert drawn == {f"eval-IJBC-{name}.{kind}" for name in ("roc", "scores", "cmc") for kind in ("svg", "csv")}
     code, told, error = tiny.call(capsys, "eval", tmp_path / "run", "--on", megaface_folder, "--json")
     assert code == 0, error
-    assert json.loads(told)["protocols"]["megaface"]["figures"]["distractors"] == 40
+    assert json.loads(told)["protocols"]["megaface"]["metrics"]["distractors"] == 40
     code, _, error = tiny.call(capsys, "eval", tmp_path / "run", "--on", "IJBC", "--protocol", "megaface")
     assert code == 2
     assert "for IJBC, got 'megaface'" in error.replace("\n", " ")

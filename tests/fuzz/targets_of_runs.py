@@ -69,7 +69,7 @@ def recorded() -> Mapping[str, bytes]:
             "protocols": {
                 "classification": {
                     "table": [["accuracy", "0.5"]],
-                    "figures": {"accuracy": 0.5},
+                    "metrics": {"accuracy": 0.5},
                     "pictures": ["roc.svg"],
                     "settings": {},
                 }

@@ -142,7 +142,7 @@ def face_run(folder: Path) -> Path:
     (folder / "eval-lfw-errors.png").write_bytes(b"\x89PNG photographs")
     (folder / "eval-lfw-roc.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'><script>bad()</script></svg>")
     pictures = ["roc.svg", "errors.png", "../escape.png", "code.js"]
-    part = {"table": {"EER": "2.86%"}, "figures": {}, "pictures": pictures}
+    part = {"table": {"EER": "2.86%"}, "metrics": {}, "pictures": pictures}
     (folder / "eval-lfw.json").write_text(json.dumps({"data": "LFW", "protocols": {"verification": part}}))
     return folder
 

@@ -55,7 +55,7 @@ def test_a_set_of_the_same_name_has_a_record_of_its_own(run: Path, capsys: pytes
     assert first != second
     assert write_evaluation(found("identification", "/b/crops"), run, model=run) == second
     assert list(record(second)["protocols"]) == ["verification", "identification"]
-    assert record(first)["protocols"]["verification"]["figures"] == {"of": "/a/crops"}
+    assert record(first)["protocols"]["verification"]["metrics"] == {"of": "/a/crops"}
     assert (run / "eval-crops-roc.svg").read_text() == "/a/crops"
 
 

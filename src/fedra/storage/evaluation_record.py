@@ -120,7 +120,7 @@ def write_evaluation(
     protocols: dict[str, object] = record.current | {
         name: {
             "table": it.table,
-            "figures": it.metrics,
+            "metrics": it.metrics,
             "pictures": list(it.pictures),
             "settings": dict(settings or {}),
         }
