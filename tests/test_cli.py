@@ -56,8 +56,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"fedra \d+\.\d+\.\d+\S*\n", call(capsys, "--version")[1])
 
 
+@pytest.mark.parametrize(("words", "meant"), [(["rnu"], "run"), (["faces", "enrll"], "enroll")])
+def test_a_misspelled_command_is_suggested_once(
+    capsys: pytest.CaptureFixture[str], words: list[str], meant: str
+) -> None:
+    code, _, told = call(capsys, *words)
+    assert code == 2
+    assert told.count(f"Did you mean '{meant}'?") == 1
+
+
 CONFIG_MISTAKES = {
     "roundz=3": "unknown key 'roundz' in the override 'roundz=3': did you mean 'rounds'?",
+    "lokal.lr=1": "unknown key 'lokal' in the override 'lokal.lr=1': did you mean 'local'?",
     "local.epoch=1": "unknown key 'local.epoch' in the override 'local.epoch=1': did you mean 'epochs'?",
     "local.epochs=many": "local.epochs must be an integer, got 'many' in the override 'local.epochs=many'",
     "rounds=0": "rounds must be at least 1, got 0 in the override 'rounds=0'",

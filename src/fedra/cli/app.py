@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 from typer.core import TyperArgument, TyperCommand
 from typer.utils import get_params_from_function
@@ -33,6 +34,7 @@ class CommandGroup(typer.Typer):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(no_args_is_help=True, rich_markup_mode="markdown", **settings)
+        self.suggest_commands = not hasattr(click, "NoSuchCommand")  # a click that has it suggests names itself
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         return super().command(name, cls=DescribedCommand, **settings)

@@ -112,8 +112,9 @@ def _describe(error: ValidationError, where: str, overrides: Sequence[str]) -> s
         return f"{first['msg']} in {where}"
     steps = _key_path(first["loc"])
     key = ".".join(steps)
-    where = next((f"the override '{word}'" for word in reversed(overrides) if _sets(word, key)), where)
-    if first["type"] == "extra_forbidden":
+    unknown = first["type"] == "extra_forbidden"
+    where = next((f"the override '{word}'" for word in reversed(overrides) if _sets(word, key, unknown)), where)
+    if unknown:
         return f"unknown key '{key}' in {where}: {nearest(steps[-1], _keys(steps[:-1]))}"
     if first["type"] == "missing":
         return f"{key} must be set in {where}"
@@ -121,9 +122,10 @@ def _describe(error: ValidationError, where: str, overrides: Sequence[str]) -> s
     return f"{key} must be {requirement}, got {shorten(first['input'])} in {where}"
 
 
-def _sets(override: str, key: str) -> bool:
-    """Return whether an override sets a key, itself or with its section."""
-    return f"{key}.".startswith(f"{override.partition('=')[0].strip()}.")
+def _sets(override: str, key: str, unknown: bool) -> bool:
+    """Return whether an override sets a key, itself or with its section; one that is unknown also by a key below it."""
+    word = f"{override.partition('=')[0].strip()}."
+    return f"{key}.".startswith(word) or (unknown and word.startswith(f"{key}."))
 
 
 def _key_path(location: Sequence[str | int]) -> list[str]:
