@@ -81,6 +81,18 @@ def test_a_callback_that_raises_ends_the_run_by_name_and_nothing_is_lost(tmp_pat
     assert [line["round"] for line in tiny.metrics(tmp_path / "a")] == [1, 2, 3, 4]
 
 
+class EvaluatesNothing(Callback):
+    def on_round_end(self, run: RunContext, report: RoundReport) -> None:
+        fedra.evaluate("nowhere")
+
+
+def test_an_error_of_fedra_within_a_callback_is_named_and_saved_too(tmp_path: Path) -> None:
+    with pytest.raises(CallbackFailed, match=r"EvaluatesNothing failed in on_round_end after round 1 \(\w+Error"):
+        fedra.run(tiny.table(rounds=2, checkpoint={"seconds": 1e9}), out=tmp_path / "a", callbacks=[EvaluatesNothing()])
+    assert [line["round"] for line in tiny.metrics(tmp_path / "a")] == [1]
+    assert len(fedra.resume(tmp_path / "a").metrics) == 2
+
+
 def test_a_run_of_own_objects_says_how_python_continues_it(tmp_path: Path) -> None:
     """No command can: the objects are in the program."""
     clients = [(torch.randn(6, 4), torch.arange(6) % 2)]

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fedra
 from fedra.algorithms import fedavg, fedprox, scaffold
+from fedra.callbacks import EarlyStopping
 from fedra.errors import ConfigError
 
 SIZES = (7, 12, 5)
@@ -117,6 +118,11 @@ def test_data_sets_and_arrays_are_as_good_as_pairs(wrap: Any) -> None:
         assert torch.equal(value, other.model.state_dict()[name])
 
 
+class Named(Lazy):
+    def __getitem__(self, index: int) -> Any:
+        return {"image": self.pair[0][index], "label": self.pair[1][index]}
+
+
 class Classifier(nn.Module):
     """A module that knows nothing of bodies and heads."""
 
@@ -205,6 +211,13 @@ INPUTS, TARGETS = GOOD[0]
         ),
         ({"model": Softmax()}, "must end with a layer that has weights, .*named_head"),
         ({"clients": [iter(GOOD)]}, "client 0 must be a pair .*, a map-style Dataset or a DataLoader"),
+        ({"clients": GOOD[0]}, r"client 0 must be a pair \(inputs, targets\), .* got Tensor"),
+        ({"clients": [{"x": INPUTS}]}, "client 0 must be a pair .* got dict"),
+        ({"clients": ["a.npz"]}, "client 0 must be a pair .* got str"),
+        ({"clients": [Named(GOOD[0])]}, r"client 0 must return pairs \(input, target\), got dict from its data set"),
+        ({"callbacks": [print]}, "callbacks must be a list of fedra.callbacks.Callback objects, got builtin_function"),
+        ({"callbacks": [EarlyStopping]}, "callbacks must be a list of .*, got the class EarlyStopping"),
+        ({"callbacks": EarlyStopping()}, "callbacks must be a list of .*, got EarlyStopping"),
         ({"optimizer": "lbfgs"}, "local.optimizer must be 'sgd' or 'adam', got 'lbfgs'"),
         ({"diagnostics": ["angles"]}, "unknown key 'diagnostics.angles'"),
         ({"rounds": 0}, "rounds must be at least 1, got 0"),

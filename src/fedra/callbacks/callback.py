@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedra.core.algorithm import Algorithm
 from fedra.core.model import Weights
-from fedra.errors import FedraError, RunError
+from fedra.errors import ConfigError, FedraError, RunError
 from fedra.evaluation.results import is_evaluated
 from fedra.storage.state import State
 
@@ -137,6 +137,14 @@ class CallbackFailed(RunError):
     """A callback raised an error. The run can be resumed."""
 
 
+def check_callbacks(callbacks: object) -> None:
+    """Raise unless a user gave a list of callbacks; others would be ignored, because they define no hook."""
+    for one in callbacks if isinstance(callbacks, Iterable) else (callbacks,):
+        if not isinstance(one, Callback) or not isinstance(callbacks, Iterable):
+            got = f"the class {one.__name__}" if isinstance(one, type) else type(one).__name__
+            raise ConfigError(f"callbacks must be a list of fedra.callbacks.Callback objects, got {got}")
+
+
 class Callbacks:
     """Calls the hooks of several callbacks in order; an error in a user's callback names that callback."""
 
@@ -150,10 +158,9 @@ class Callbacks:
         for callback in self._hooks[hook]:
             try:
                 getattr(callback, hook)(self.run, *arguments)
-            except FedraError:
-                raise
             except Exception as error:
-                if callback not in self._users:
+                ours = type(callback).__module__.startswith("fedra.")  # its messages say what to do
+                if callback not in self._users or (ours and isinstance(error, FedraError)):
                     raise
                 raise CallbackFailed(
                     f"the callback {type(callback).__name__} failed in {hook} after round {self.run.round} "

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rich.console import Console
 from torch import nn
 
-from fedra.callbacks.callback import Callback
+from fedra.callbacks.callback import Callback, check_callbacks
 from fedra.config import reading as configuration
 from fedra.config.mode import notice
 from fedra.config.resolve import record_weights_digest, resolve_defaults
@@ -230,6 +230,7 @@ class Experiment:
             >>> result = experiment.run(out="runs/a")
         """
         end_reimported_script()
+        check_callbacks(callbacks)
         console = choose_console(console)
         folder = None if out is None else RunFolder(out)
         if resume:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +85,7 @@ def examples_of(source: Client, where: str) -> Examples:
     """Convert the examples of a client or the test set, which error messages call `where`."""
     if isinstance(source, DataLoader):
         source = source.dataset
-    if isinstance(source, IterableDataset) or not (isinstance(source, tuple | list) or hasattr(source, "__getitem__")):
+    if not isinstance(source, tuple | list) and not _is_map_style(source):
         raise ConfigError(
             f"{where} must be a pair (inputs, targets), a map-style Dataset or a DataLoader of one, got "
             f"{type(source).__name__}"
@@ -95,6 +95,13 @@ def examples_of(source: Client, where: str) -> Examples:
     if isinstance(source, tuple | list):
         return _from_pair(source, where)
     return _from_dataset(source, where)
+
+
+def _is_map_style(source: Any) -> bool:
+    """Return whether examples can be read by their number; neither a single tensor nor a table of columns is meant."""
+    if isinstance(source, IterableDataset | Mapping | str | bytes | Tensor | np.ndarray):
+        return False
+    return hasattr(source, "__getitem__") and hasattr(source, "__len__")
 
 
 def _from_pair(source: tuple[Any, ...] | list[Any], where: str) -> Examples:
@@ -116,8 +123,15 @@ def _from_dataset(source: TorchDataset[Any], where: str) -> Examples:
     if not count:
         raise ConfigError(f"{where} must have at least one example, got none: leave it out, or add examples")
     with seeded(FIXED_SEED):
-        targets = torch.as_tensor(np.asarray([source[row][1] for row in range(count)]))
+        targets = torch.as_tensor(np.asarray([_target(source[row], where) for row in range(count)]))
     return Examples(torch.arange(count), validate_targets(targets, where), Reader(source))
+
+
+def _target(example: Any, where: str) -> Any:
+    if not isinstance(example, tuple | list) or len(example) < 2:
+        got = f"{len(example)} items" if isinstance(example, tuple | list) else type(example).__name__
+        raise ConfigError(f"{where} must return pairs (input, target), got {got} from its data set: wrap the data set")
+    return example[1]
 
 
 def validate_targets(targets: Tensor, where: str) -> Tensor:

@@ -24,7 +24,7 @@ class Network:
         except ImportError:
             raise ConfigError("face detection needs onnxruntime: pip install 'fedra[faces]'") from None
         if not path.is_file():
-            raise DataError(f"the detector file '{path}' does not exist: check the path")
+            raise DataError(f"the detector file '{path}' does not exist: check the path, or choose 'yunet'")
         content = path.read_bytes()
         self.path, self.sha256 = path, hashlib.sha256(content).hexdigest()
         settings = onnxruntime.SessionOptions()
