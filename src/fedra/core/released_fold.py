@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from fedra.core.algorithm import Algorithm
 from fedra.core.capabilities import CollectsUploads, ReleaseTerms, SumsUploads
 from fedra.core.model import Weights
 from fedra.core.tree import Params, Tree
-from fedra.core.uploads import Uploads
+from fedra.core.uploads import SingleUploads, Uploads
 from fedra.core.view import Population, Server
 from fedra.errors import ConfigError
 
@@ -91,7 +90,7 @@ class Layout:
         return {path: part.view(shape) for (path, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
 
-class ReleasedFold:
+class ReleasedFold(SingleUploads):
     """Folds uploads through a release; it has the interface of `Fold`.
 
     Args:
@@ -120,10 +119,6 @@ class ReleasedFold:
         blocks = upload_blocks(self._algorithm, uploads, self._terms)
         self._release.add(self._layout.flatten(blocks), list(map(self._weigh, uploads.examples)))
         self.uploads += len(uploads)
-
-    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
-        """Refuse a sum: this fold needs single uploads."""
-        raise ConfigError("a secure sum must be folded by a run with [secure], got a run without it")
 
     @torch.no_grad()
     def finish(

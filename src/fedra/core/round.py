@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from fedra.core import tree
@@ -24,9 +23,8 @@ from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.robust_fold import Selecting
 from fedra.core.teachers import look_up, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
-from fedra.core.uploads import Uploads, stack_of_one
+from fedra.core.uploads import SingleUploads, Uploads, stack_of_one
 from fedra.core.view import Client, Local, Population, Server, Upload
-from fedra.errors import ConfigError
 
 
 def client_update(program: ClientProgram, memory: Tree, data: LocalData) -> tuple[Tree, Upload]:
@@ -101,7 +99,7 @@ def broadcast(algorithm: Algorithm, server: Server) -> Tree:
     return {name: value for name, value in sent.items() if value}
 
 
-class Fold:
+class Fold(SingleUploads):
     """A round on the server: a running fold over uploads, then the updates of all parts.
 
     Buffers (running statistics) are treated the same in every algorithm: floating-point buffers are averaged with the
@@ -156,10 +154,6 @@ class Fold:
         rule = self._algorithm.combine.center
         stacks = {name: torch.stack([one[name] for one in values]) for name in values[0]}
         return {name: rule(s) if s.is_floating_point() else s.amax(dim=0) for name, s in stacks.items()}
-
-    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
-        """Refuse a sum: this fold needs single uploads."""
-        raise ConfigError("a secure sum must be folded by a run with [secure], got a run without it")
 
     @torch.no_grad()
     def finish(

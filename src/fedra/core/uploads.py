@@ -7,12 +7,22 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedra.core import tree
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Upload
+from fedra.errors import ConfigError
+
+
+class SingleUploads:
+    """A fold that needs single uploads."""
+
+    def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
+        """Refuse a sum over clients."""
+        raise ConfigError("a secure sum must be folded by a run with [secure], got a run without it")
 
 
 @dataclass(frozen=True, kw_only=True)

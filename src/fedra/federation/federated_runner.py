@@ -28,7 +28,7 @@ from fedra.federation.exchange import Asked, Exchange, SiteState, Watch
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.inbox import Inbox
 from fedra.federation.roster import FederationRoster
-from fedra.federation.secure.secure_rounds import KEPT, SecureRounds
+from fedra.federation.secure.secure_rounds import KEPT, SecureRounds, WantedSum
 from fedra.federation.wire import Packet, Refusal, WireError, packet, read_answer
 from fedra.parts.private import PrivateMean
 from fedra.runners.base import Absent, Done, Evaluation, Result, Summed, threads
@@ -113,13 +113,15 @@ class FederatedRunner:
         for client in cohort:
             groups.setdefault(self.roster.site_of(client), []).append(client)
         clip = received.get(PrivateMean().name, {}).get("clip")
-        for some in secure.run(
+        wanted = WantedSum(
             self._job,
-            where,
+            *where,
             Expected.of_weights(self._job, origin, received),
             None if clip is None else float(clip),
             groups,
-            lambda site, attempt: self._train_question(where[0], attempt, site, groups[site], shared, memory),
+        )
+        for some in secure.run(
+            wanted, lambda site, attempt: self._train_question(where[0], attempt, site, groups[site], shared, memory)
         ):
             if isinstance(some, Summed):
                 self.versions |= {

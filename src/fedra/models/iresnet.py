@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedra.models.convolution import convolution, size_after_halving
 from fedra.models.normalization import Norm, Normalizer, with_fixed_scale
 from fedra.models.recognition_model import RecognitionModel
+from fedra.models.resnet import shortcut
 from fedra.models.stem import input_layers
 from fedra.models.zoo import MODELS
 from fedra.registry import Share
@@ -31,11 +32,7 @@ class ImprovedBlock(nn.Module):
             nn.Conv2d(channels_out, channels_out, 3, stride, padding=1, bias=False),
             normalizer.maps(channels_out),
         )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels_in != channels_out:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), normalizer.maps(channels_out)
-            )
+        self.shortcut = shortcut(channels_in, channels_out, stride, normalizer)
 
     def forward(self, maps: Tensor) -> Tensor:
         summed: Tensor = self.shortcut(maps) + self.residual(maps)

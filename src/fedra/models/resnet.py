@@ -14,6 +14,14 @@ from fedra.models.stem import input_layers
 from fedra.models.zoo import MODELS
 
 
+def shortcut(channels_in: int, channels_out: int, stride: int, normalizer: Normalizer) -> nn.Module:
+    """Return the path around a block: nothing, or a 1x1 projection where the shape changes."""
+    if stride == 1 and channels_in == channels_out:
+        return nn.Identity()
+    projection = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
+    return nn.Sequential(projection, normalizer.maps(channels_out))
+
+
 class ResidualBlock(nn.Module):
     """Compute relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))), with a 1x1 projection where the shape changes."""
 
@@ -26,11 +34,7 @@ class ResidualBlock(nn.Module):
             nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
             normalizer.maps(channels_out),
         )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels_in != channels_out:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), normalizer.maps(channels_out)
-            )
+        self.shortcut = shortcut(channels_in, channels_out, stride, normalizer)
 
     def forward(self, maps: Tensor) -> Tensor:
         return F.relu(self.shortcut(maps) + self.residual(maps))

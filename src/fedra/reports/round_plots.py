@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from fedra.pictures import (
     COLORS,
@@ -107,19 +111,12 @@ def draw_proximal(groups: Groups, path: Path) -> None:
         path: The file to write; its ending selects the format.
     """
     require(groups, "proximal_loss", "diagnostics.proximal=true", clients=True)
-    figure, (left, right) = make_panels(1, 2, width=4.75, height=3.8)
-    rows = []
-    for number, (name, runs) in enumerate(groups.items()):
-        for axes, key in ((left, "proximal_loss"), (right, "proximal_cosine")):
-            rounds, values = read_client_series(runs, key)
-            plot_mean(axes, rounds, values, number, label=name)
-            rows += [{"metric": key} | row for row in series_rows(name, rounds, {"value": values})]
-    left.set(ylabel="proximal loss of local models")
-    right.set(ylabel="cosine of update and proximal gradient")
+    wanted = {
+        "proximal_loss": "proximal loss of local models",
+        "proximal_cosine": "cosine of update and proximal gradient",
+    }
+    figure, (_, right), rows = _two_series(groups, read_client_series, wanted)
     right.axhline(0.0, color=QUIET, linewidth=0.8)
-    for axes in (left, right):
-        use_counts(axes)
-    place_legend_below(figure, left.get_legend_handles_labels()[0])
     save_picture(figure, path, rows)
 
 
@@ -131,19 +128,30 @@ def draw_divergence(groups: Groups, path: Path) -> None:
         path: The file to write; its ending selects the format.
     """
     require(groups, "global_local_distance", "diagnostics.divergence=true")
-    figure, (left, right) = make_panels(1, 2, width=4.75, height=3.8)
+    wanted = {
+        "global_local_distance": "distance of global and local weights",
+        "local_local_distance": "distance between local weights",
+    }
+    figure, _, rows = _two_series(groups, read_series, wanted)
+    save_picture(figure, path, rows)
+
+
+def _two_series(
+    groups: Groups, read: Callable[..., tuple[list[int], np.ndarray]], wanted: Mapping[str, str]
+) -> tuple[Figure, list[Axes], list[dict[str, Any]]]:
+    """Plot two keys with their axis labels side by side; return the figure, its panels and the numbers."""
+    figure, panels = make_panels(1, 2, width=4.75, height=3.8)
     rows = []
     for number, (name, runs) in enumerate(groups.items()):
-        for axes, key in ((left, "global_local_distance"), (right, "local_local_distance")):
-            rounds, values = read_series(runs, key)
+        for axes, key in zip(panels, wanted, strict=True):
+            rounds, values = read(runs, key)
             plot_mean(axes, rounds, values, number, label=name)
             rows += [{"metric": key} | row for row in series_rows(name, rounds, {"value": values})]
-    left.set(ylabel="distance of global and local weights")
-    right.set(ylabel="distance between local weights")
-    for axes in (left, right):
+    for axes, label in zip(panels, wanted.values(), strict=True):
+        axes.set(ylabel=label)
         use_counts(axes)
-    place_legend_below(figure, left.get_legend_handles_labels()[0])
-    save_picture(figure, path, rows)
+    place_legend_below(figure, panels[0].get_legend_handles_labels()[0])
+    return figure, panels, rows
 
 
 def draw_layers(groups: Groups, path: Path) -> None:

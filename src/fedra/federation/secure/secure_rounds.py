@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,27 @@ KEPT = "kept"
 """Where the server stores which version of its state a client keeps at its site."""
 
 
+@dataclass(frozen=True)
+class WantedSum:
+    """What a secure round adds up.
+
+    Args:
+        job: The server's job.
+        round: The round.
+        attempt: The attempt at it.
+        expected: What a client sends.
+        clip: The clip norm under differential privacy.
+        groups: The clients that are asked, by site.
+    """
+
+    job: ServerJob
+    round: int
+    attempt: int
+    expected: Expected
+    clip: float | None
+    groups: Mapping[str, Sequence[int]]
+
+
 class _Record(BaseModel):
     """What was decided in a secure round: its terms, and the sites that came through each stage."""
 
@@ -90,26 +111,14 @@ class SecureRounds:
     folder: Path
     certificates: Callable[[], Mapping[str, str]]
 
-    def run(
-        self,
-        job: ServerJob,
-        where: tuple[int, int],
-        expected: Expected,
-        clip: float | None,
-        groups: Mapping[str, Sequence[int]],
-        question: Callable[[str, int], Packet],
-    ) -> Iterator[Summed | Absent]:
+    def run(self, wanted: WantedSum, question: Callable[[str, int], Packet]) -> Iterator[Summed | Absent]:
         """Run one round.
 
         Args:
-            job: The server's job.
-            where: Round and attempt.
-            expected: What a client sends.
-            clip: The clip norm under differential privacy.
-            groups: The clients that are asked, by site.
+            wanted: What is added up.
             question: The plain question of training to a site, for an attempt.
         """
-        record = self._open(job, where, expected, clip, groups)
+        record = self._open(wanted)
         one = _Round(self, record, question)
         try:
             yield from one.run()
@@ -124,39 +133,26 @@ class SecureRounds:
         """Write what was decided."""
         write_atomically(self.folder / RECORD, record.model_dump_json().encode())
 
-    def _open(
-        self,
-        job: ServerJob,
-        where: tuple[int, int],
-        expected: Expected,
-        clip: float | None,
-        groups: Mapping[str, Sequence[int]],
-    ) -> _Record:
+    def _open(self, wanted: WantedSum) -> _Record:
         """Return the record of a round: the unfinished one of the same round, or a new one."""
-        round, attempt = where
+        round, attempt = wanted.round, wanted.attempt
         path = self.folder / RECORD
         if path.exists():
             known = _Record.model_validate_json(path.read_bytes())
-            same = known.clients() == sorted(client for clients in groups.values() for client in clients)
+            same = known.clients() == sorted(client for clients in wanted.groups.values() for client in clients)
             if known.round == round and not known.failed and (same or "roll" in known.passed):
                 return known
             if known.round == round:
                 attempt = max(attempt, known.attempt + 1)
-        record = _Record(round=round, attempt=attempt, asks=self._asks(job, (round, attempt), expected, clip, groups))
+        record = _Record(round=round, attempt=attempt, asks=self._asks(replace(wanted, attempt=attempt)))
         self.save(record)
         return record
 
-    def _asks(
-        self,
-        job: ServerJob,
-        where: tuple[int, int],
-        expected: Expected,
-        clip: float | None,
-        groups: Mapping[str, Sequence[int]],
-    ) -> dict[str, KeysAsk]:
-        terms, certificates = release_terms(job, where[0]), self.certificates()
-        layout = Layout.of(upload_blocks(job.algorithm, blank_upload(expected), terms))
-        vectors = ring_vectors(self.plan.config, sum(map(len, groups.values())), layout.length, clip)
+    def _asks(self, wanted: WantedSum) -> dict[str, KeysAsk]:
+        job, groups = wanted.job, wanted.groups
+        terms, certificates = release_terms(job, wanted.round), self.certificates()
+        layout = Layout.of(upload_blocks(job.algorithm, blank_upload(wanted.expected), terms))
+        vectors = ring_vectors(self.plan.config, sum(map(len, groups.values())), layout.length, wanted.clip)
         members = [
             MemberWords(number=number, site=site, certificate=certificates.get(site, ""), clients=len(groups[site]))
             for number, site in enumerate(sorted(groups))
@@ -165,8 +161,8 @@ class SecureRounds:
         return {
             one.site: KeysAsk(
                 plan=self.plan.digest,
-                round=where[0],
-                attempt=where[1],
+                round=wanted.round,
+                attempt=wanted.attempt,
                 name=name,
                 number=one.number,
                 members=members,
@@ -174,7 +170,7 @@ class SecureRounds:
                 layout=layout.digest,
                 length=vectors.size,
                 mechanism=vectors.words,
-                clip=clip,
+                clip=wanted.clip,
                 steps=terms.steps,
                 equal_steps=terms.equal_steps,
                 largest=largest_size(job),
