@@ -27,10 +27,11 @@ def require_memory(what: str, needed: int, remedy: str) -> None:
     memory = physical_memory()
     if memory is not None and needed > memory:
         raise ConfigError(
-            f"{what} must fit into the memory of this machine ({memory / 1e9:.1f} GB), got {_format(needed)}: {remedy}"
+            f"{what} must fit into the memory of this machine ({memory / 1e9:.1f} GB), got {format_bytes(needed)}: "
+            f"{remedy}"
         )
 
 
-def _format(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Return a size in words; Python cannot convert integers of hundreds of digits to floats."""
     return f"{size / 1e9:,.1f} GB" if size < 1e24 else "more than 10^15 GB"

@@ -75,6 +75,22 @@ def test_an_interrupted_reproduction_continues_where_it_stopped(
     assert str(again.estimated) == "6 runs, all finished"
 
 
+def test_runs_from_before_a_setting_existed_are_still_known(table: PaperEntry, tmp_path: Path) -> None:
+    """Their config.toml lacks the setting, which counts with its default; another value is refused."""
+    before = reproduce(table, "quick", 1, tmp_path)
+    recorded = sorted(tmp_path.rglob("config.toml"))
+    for path in recorded:
+        lines = path.read_text().splitlines(keepends=True)
+        older = [line for line in lines if not line.startswith(("sampling =", "scope =", "warmup ="))]
+        assert len(older) < len(lines)
+        path.write_text("".join(older))
+    assert reproduce(table, "quick", 1, tmp_path).values == before.values
+    path = recorded[0]
+    path.write_text(path.read_text().replace("epochs = 1", "epochs = 2"))
+    with pytest.raises(ConfigError, match="must have the same configuration"):
+        reproduce(table, "quick", 1, tmp_path)
+
+
 def test_the_page_and_the_numbers_say_the_same(table: PaperEntry, tmp_path: Path) -> None:
     found = reproduce(table, "quick", 2, tmp_path)
     page, numbers = write_page(found, tmp_path)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
+from fedra.config import reading
 from fedra.config.imports import imported_names
 from fedra.config.mode import without_federation
 from fedra.config.names import REGISTRIES, build_algorithm, expand_algorithm, expand_schedule, with_defaults
 from fedra.config.schema import OBJECT, Config, NamedSection
+from fedra.errors import ConfigError
 from fedra.models import hash_weights
+
+IRRELEVANT = frozenset({"runner", "device", "checkpoint", "log", "sweep"})
+"""Sections that no result depends on: those of the machine, of checkpoints and of sweeps."""
 
 
 def resolve_defaults(config: Config, *, skip_imports: bool = False) -> Config:
@@ -39,3 +45,24 @@ def record_weights_digest(config: Config) -> Config:
         return config
     known = section.model_copy(update={"weights_digest": hash_weights(section.weights)})
     return config.model_copy(update={"model": known})
+
+
+def comparable(config: Config) -> Config:
+    """Return a configuration with the settings that a result depends on and all of their defaults."""
+    kept = reading.read(config.model_dump(exclude=set(IRRELEVANT)))
+    return resolve_defaults(kept, skip_imports=True)
+
+
+def have_same_settings(recorded: Config, wanted: Config) -> bool:
+    """Return whether a recorded run has the settings of a configuration that a result depends on.
+
+    A field that did not exist when the run was recorded counts with its default; one that no longer exists differs. The
+    precision `auto` is the one that the run chose.
+    """
+    if wanted.precision == "auto":
+        wanted = wanted.model_copy(update={"precision": recorded.precision})
+    try:
+        first, second = (tomllib.loads(reading.write(comparable(config))) for config in (recorded, wanted))
+    except ConfigError:
+        return False
+    return first == second

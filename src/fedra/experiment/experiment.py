@@ -15,7 +15,7 @@ from torch import nn
 from fedra.callbacks.callback import Callback, check_callbacks
 from fedra.config import reading as configuration
 from fedra.config.mode import notice
-from fedra.config.resolve import record_weights_digest, resolve_defaults
+from fedra.config.resolve import have_same_settings, record_weights_digest, resolve_defaults
 from fedra.config.schema import OBJECT, Config, LocalSection
 from fedra.console import choose_console, tell
 from fedra.core.algorithm import Algorithm
@@ -32,6 +32,7 @@ from fedra.experiment.build import Built, build, data_notes, resolve_runner
 from fedra.experiment.cohort import CohortRule
 from fedra.experiment.data_digests import check_data, digest_data
 from fedra.experiment.execution import LocalEngine, add_diagnostics, builtin_callbacks, create_state, execute
+from fedra.experiment.memory_estimate import check_memory
 from fedra.experiment.result import RunResult
 from fedra.experiment.user_data import Client
 from fedra.experiment.user_objects import UserObjects, describe_parts
@@ -240,7 +241,9 @@ class Experiment:
                 return self._resume(folder, callbacks, console, accept_data)
         if folder and not force:
             folder.check_available()
-        config, built = resolve_precision(self.config, self._build(self.config), console)
+        built = self._build(self.config)
+        check_memory(self.config, built.job)
+        config, built = resolve_precision(self.config, built, console)
         config = choose_runner(config, built, console)
         standing = builtin_callbacks(config, folder)
         with folder.create(config, force) if folder else nullcontext():
@@ -259,13 +262,13 @@ class Experiment:
         self, folder: RunFolder, callbacks: Sequence[Callback], console: Console | None, accept_data: bool
     ) -> RunResult:
         with folder.open_to_resume() as config:
-            own = self.config if self.config.precision != "auto" else chosen_before(self.config, config)
-            if comparable(config) != comparable(own):
+            if not have_same_settings(config, self.config):
                 raise ConfigError(
                     f"the run in '{folder.path}' must have the same settings to be resumed, got others: use those "
                     "of its config.toml"
                 )
             built = self._build(config)
+            check_memory(config, built.job)
             check_data(folder, built.job, accept_data)
             standing = builtin_callbacks(config, folder)
             if folder.checkpoint.exists():
@@ -288,11 +291,6 @@ def resolve_precision(config: Config, built: Built, console: Console | None) -> 
     return config, built
 
 
-def chosen_before(config: Config, recorded: Config) -> Config:
-    """Return the configuration with the precision that `auto` chose when the run was started."""
-    return config.model_copy(update={"precision": recorded.precision})
-
-
 def choose_runner(config: Config, built: Built, console: Console | None) -> Config:
     """Replace the runner `auto` by the one it chooses, and print it; record the stacks that `ray` trains."""
     name, settings = config.runner.name, config.runner.settings
@@ -309,12 +307,6 @@ def cache_note(config: Config) -> str | None:
     if not config.data.cache:
         return None
     return f"decoded images are kept in '{data_root() / CACHE}', readable by you alone; remove them: fedra cache clear"
-
-
-def comparable(config: Config) -> str:
-    """Return the settings that a result depends on, without those of the machine and of checkpoints."""
-    settings = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
-    return configuration.write(configuration.read(settings))
 
 
 def _check_objects(model: Any, clients: Any) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fedra.config import reading as configuration
 from fedra.config.overrides import apply_changes, parse_override, parse_value
-from fedra.config.resolve import record_weights_digest, resolve_defaults
+from fedra.config.resolve import have_same_settings, record_weights_digest, resolve_defaults
 from fedra.config.schema import Config
 from fedra.console import choose_console, format_duration, tell
 from fedra.errors import ConfigError, RunFailed
@@ -182,17 +182,11 @@ def _check_all(points: Sequence[Point]) -> None:
     for point in points:
         for _, config, folder in point.runs:
             wanted = record_weights_digest(resolve_defaults(config))
-            if (folder / "config.toml").exists() and _comparable(RunFolder(folder).config()) != _comparable(wanted):
+            if (folder / "config.toml").exists() and not have_same_settings(RunFolder(folder).config(), wanted):
                 raise ConfigError(
                     f"the run in '{folder}' must have the same configuration, got another one: choose another "
                     "folder (--out, out in Python)"
                 )
-
-
-def _comparable(config: Config) -> str:
-    """Return the settings that a result depends on, without those of the machine and of checkpoints."""
-    settings = config.model_dump(exclude={"runner", "device", "checkpoint", "log", "sweep"})
-    return configuration.write(configuration.read(settings))
 
 
 def _run_all(points: Sequence[Point], console: Console) -> None:

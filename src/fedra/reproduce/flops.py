@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fedra.config import reading as configuration
+from fedra.config.resolve import comparable
 from fedra.config.schema import Config
 from fedra.experiment.build import build
-from fedra.experiment.experiment import comparable
 from fedra.runners.calibration import Trial
 
 
@@ -44,7 +44,7 @@ def relative_flops(config: Config) -> float:
         1.0
     """
     table = config.model_dump(exclude={"sweep", "seed"})
-    return _relative(comparable(configuration.read(table)))
+    return _relative(configuration.write(comparable(configuration.read(table))))
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from fedra.config import reading as configuration
 from fedra.config.overrides import apply_changes
+from fedra.config.resolve import IRRELEVANT
 from fedra.config.schema import Config
 from fedra.reports.sweep_table import Point
 from fedra.reproduce.entries import Line, PaperEntry, config_path
@@ -20,8 +21,6 @@ from fedra.reproduce.entries import Line, PaperEntry, config_path
 RUNS = "runs"
 """Folder of the runs in the output folder; entries share them."""
 LONGEST_NAME = 48
-IRRELEVANT = {"seed", "runner", "device", "checkpoint", "log", "sweep"}
-"""Sections that a result does not depend on, and the seed."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def _digest(config: Config, vary: tuple[str, ...] = ()) -> str:
 
     Defaults are left out, so a new setting with a default does not make finished runs unknown.
     """
-    settings = config.model_dump(exclude=IRRELEVANT, exclude_defaults=True)
+    settings = config.model_dump(exclude={"seed", *IRRELEVANT}, exclude_defaults=True)
     settings |= {"vary": vary} if vary else {}
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
 
