@@ -25,13 +25,15 @@ from rich.progress import (
 
 LINE_SECONDS = 2.0
 """Minimum time between two plain lines; the first and the last round are always printed."""
+PAUSE_SHARE = 0.1
+"""Time between two lines of a long task, as a share of the time since its start."""
 
 
 @contextmanager
 def steps(console: Console | None, title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show the progress of work other than training; yields a function to call with the number of finished steps.
 
-    Shows a bar on a terminal, a plain line every two seconds elsewhere, and nothing without a console.
+    Shows a bar on a terminal, plain lines elsewhere, and nothing without a console.
     """
     if console is None:
         yield lambda count: None
@@ -45,7 +47,7 @@ def steps(console: Console | None, title: str, total: int) -> Iterator[Callable[
 
 
 class StepLines:
-    """A plain line every two seconds, with the finished share and the remaining time."""
+    """Plain lines with the finished share and the remaining time: every two seconds, less often as time passes."""
 
     def __init__(self, console: Console, title: str, total: int) -> None:
         self._console, self._title, self._total = console, title, total
@@ -55,7 +57,8 @@ class StepLines:
     def advance(self, count: int) -> None:
         self._done += count
         now = time.monotonic()
-        if now - self._last < LINE_SECONDS or self._done >= self._total:
+        pause = max(LINE_SECONDS, (now - self._started) * PAUSE_SHARE)
+        if now - self._last < pause or self._done >= self._total:
             return
         self._last = now
         left = (now - self._started) / self._done * (self._total - self._done)

@@ -14,7 +14,7 @@ import tiny
 from fedra.algorithms import fedavg
 from fedra.callbacks.callback import RoundReport
 from fedra.callbacks.screen import Bar, Lines
-from fedra.console import format_duration
+from fedra.console import format_duration, steps
 from fedra.experiment import run as experiment
 
 
@@ -110,6 +110,49 @@ def test_a_long_round_is_told_before_its_end(monkeypatch: pytest.MonkeyPatch) ->
     now += 10.0
     lines.show_client()
     assert text.getvalue().splitlines()[-1].startswith("name  round 3/4  12% done")
+
+
+def test_no_line_of_a_round_comes_before_the_last_one_of_the_round_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a round is evaluated, the clients of the next one train already."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=100), "name", 5, 0, 2)
+    for _ in range(3):
+        now += 12.0
+        lines.show_client()
+    lines.show_round(report(1))
+    now += 12.0
+    lines.show_client()
+    told = [re.match(r"name  round (\d)/5  (.*?)  ", line) for line in text.getvalue().splitlines()]
+    assert [(match[1], match[2]) for match in told if match] == [
+        ("1", "50% done"),
+        ("1", "100% done"),
+        ("1", "trained, being evaluated"),
+        ("1", "train loss 1.0000"),
+        ("2", "100% done"),
+    ]
+
+
+def test_a_long_task_has_fewer_lines_as_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    text = io.StringIO()
+    with steps(Console(file=text, width=100), "embedding", 600) as advance:
+        for _ in range(600):
+            now += 1.0
+            advance(1)
+    assert 20 < text.getvalue().count("\n") < 50  # one every two seconds would be 300
+
+
+def test_a_terminal_keeps_the_history_of_rounds() -> None:
+    text = io.StringIO()
+    bar = Bar(Console(file=text, force_terminal=True, width=100, color_system=None, _environ={}), "name", 40, 0, 1)
+    for round in range(1, 41):
+        bar.show_round(report(round))
+    bar.stop()
+    told = re.findall(r"round (\d+)/40  train loss 1\.0000", text.getvalue())
+    assert told == [str(round) for round in range(4, 41, 4)]
 
 
 def test_silent_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:

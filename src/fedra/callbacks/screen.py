@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +16,10 @@ from fedra.faces.metrics.collapse import collapse_warning
 
 QUIET_SECONDS = 10.0
 """Seconds without output after which a line shows the progress within the round."""
+
+
+HISTORY_LINES = 10
+"""Most lines of past rounds above the bar."""
 
 
 class Position:
@@ -43,7 +46,7 @@ class Bar:
     """A progress bar with round, accuracy, examples per second and remaining time."""
 
     def __init__(self, console: Console, title: str, rounds: int, done: int, cohort: int) -> None:
-        self._position = Position(done, rounds, cohort)
+        self._position, self._rounds = Position(done, rounds, cohort), rounds
         self._rate = Rate()
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -79,6 +82,9 @@ class Bar:
         if shown := _accuracy(report.metrics):
             changes["accuracy"] = shown
         self._progress.update(self._task, **changes)
+        if done % -(-self._rounds // HISTORY_LINES) == 0:  # the bar itself shows the last round alone
+            text = f"round {done}/{self._rounds}{shown and f'  {shown}'}{_loss(report.metrics)}"
+            self._progress.console.print(text, highlight=False)
 
 
 class Lines:
@@ -99,11 +105,13 @@ class Lines:
         now = time.monotonic()
         if now - max(self._last, self._started) < QUIET_SECONDS:
             return
-        self._last, at = now, self._position.rounds
-        current, passed = math.ceil(at), at - self._first
+        self._last, at, current = now, self._position.rounds, self._position.done + 1
+        passed = at - self._first
         left = (now - self._started) / passed * (self._rounds - self._first - passed)
+        # A round is evaluated while the next one trains, which has no line before the first has its own.
+        share = f"{at - current + 1:.0%} done" if at <= current else "trained, being evaluated"
         self._console.print(
-            f"{self._title}  round {current}/{self._rounds}  {at - current + 1:.0%} done  {format_duration(left)} left",
+            f"{self._title}  round {current}/{self._rounds}  {share}  {format_duration(left)} left",
             highlight=False,
             soft_wrap=True,
         )
