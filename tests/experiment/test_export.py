@@ -22,7 +22,7 @@ from fedra.errors import ConfigError, FedraError
 from fedra.experiment import export as exporting
 from fedra.experiment.export import ExportModule, export
 from fedra.models import MODELS, build
-from fedra.storage.trained_model import TrainedModel, load_embedder
+from fedra.storage.trained_model import TrainedModel, load_embedder, load_embedder_weights
 
 DATA = {"name": "synthetic", "examples": 60, "test_examples": 12, "classes": 3, "shape": [3, 16, 20]}
 MODEL = {"name": "iresnet-tiny", "embedding": 8, "width": 8}
@@ -172,6 +172,29 @@ def test_the_command_exports(folder: Path, tmp_path: Path, capsys: pytest.Captur
         capsys, "export", folder, tmp_path / "net.onnx"
     )
     assert tiny.call(capsys, "export", folder, tmp_path / "net.onnx", "--force")[0] == 0
+
+
+def test_a_weight_file_is_exported_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights, network = tmp_path / "net.pt", "mobilefacenet-tiny:embedding=8"
+    module = build("mobilefacenet-tiny", (3, 48, 32), 4, seed=3, embedding=8)
+    torch.save(module.state_dict(), weights)
+    words = ["export", weights, tmp_path / "net.onnx"]
+    assert "network (--network) must be set for the weight file" in tiny.mistake(capsys, *words)
+    words += ["--network", network, "--input", "48x32"]
+    assert "--head (head=True) needs a run" in tiny.mistake(capsys, *words, "--head")
+    code, shown, _ = tiny.call(capsys, *words, "--license", "MIT")
+    assert code == 0
+    assert "8-dimensional embeddings" in shown
+    images = torch.randint(0, 256, (2, 3, 48, 32), dtype=torch.uint8)
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    found = session.run(["embedding"], {"images": images.permute(0, 2, 3, 1).numpy()})[0]
+    wanted = load_embedder_weights(weights, "mobilefacenet-tiny", shape=(3, 48, 32), embedding=8)(images)
+    assert found == pytest.approx(torch.nn.functional.normalize(wanted, dim=1).numpy(), abs=1e-4)
+    card = (tmp_path / "net.md").read_text()
+    assert all(text in card for text in ("`net.pt`", network, "48x32, RGB", "| license of the weights | MIT |"))
+    assert str(tmp_path) not in card
+    with pytest.raises(ConfigError, match="only for a weight file, got the run in"):
+        export(tmp_path, tmp_path / "other.onnx", network=network)
 
 
 def test_mistakes_are_told(

@@ -6,10 +6,11 @@ import hashlib
 import io
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -18,15 +19,15 @@ from torch.nn import functional as F
 
 import fedra
 from fedra.config.imports import allow_trusted_imports
-from fedra.config.names import build_algorithm
+from fedra.config.names import build_algorithm, read_word
 from fedra.console import steps, tell
 from fedra.core.model import Model
 from fedra.core.random import generator
 from fedra.core.sharing import Sharing
 from fedra.errors import ConfigError, FedraError
-from fedra.reports.model_card import model_card
+from fedra.reports.model_card import model_card, weights_card
 from fedra.storage.run_folder import RunFolder
-from fedra.storage.trained_model import TrainedModel, load_trained_model
+from fedra.storage.trained_model import TrainedModel, load_network, load_trained_model
 from fedra.writing import write_atomically
 
 OPSET = 17
@@ -89,20 +90,24 @@ def export(
     head: bool = False,
     normalize: bool = True,
     license: str | None = None,
+    network: str | None = None,
+    size: tuple[int, int] = (112, 112),
     force: bool = False,
     trust: bool = False,
     console: Console | None = None,
 ) -> ExportResult:
-    """Export the embedding network of a run to one ONNX file with its preprocessing, and write a model card.
+    """Export an embedding network to one ONNX file with its preprocessing, and write a model card.
 
     Nothing is written if onnxruntime and PyTorch differ by more than 1e-4.
 
     Args:
-        folder: The folder of a run; one that was interrupted has the model of its last round.
+        folder: The folder of a run (one that was interrupted has the model of its last round), or a weight file.
         file: The file to write, which must end in .onnx; the model card is written next to it.
         head: Whether to add a second output, the logits of the training classes.
         normalize: Whether to scale embeddings to unit length.
         license: License of the weights, for the model card.
+        network: For a weight file: registered network with its fields, such as `mobilefacenet:embedding=128`.
+        size: For a weight file: height and width of its images.
         force: Whether to overwrite existing files.
         trust: Whether to import the functions that the run names as `module:function`.
         console: Where progress is shown.
@@ -115,12 +120,9 @@ def export(
     """
     path = _check_name(Path(file), force)
     _require_onnx()
-    run = RunFolder(folder)
-    config, summary = run.config(), run.summary(interim=True)
-    with allow_trusted_imports(config, trust, f"the run in '{folder}'", ("model", "algorithm") if head else ("model",)):
-        trained = load_trained_model(folder, trust=trust)
-        sharing = build_algorithm(config.algorithm).sharing if head else Sharing()
-    model = Model(trained.module)
+    is_file = Path(folder).is_file()
+    source = _open_weights(Path(folder), network, size, head) if is_file else _open_run(folder, network, head, trust)
+    trained, sharing, model = source.trained, source.sharing, Model(source.trained.module)
     if not model.per_example:
         raise ConfigError(
             "the model must normalize each example independently to be exported, got batch statistics: train it with "
@@ -148,14 +150,50 @@ def export(
             "exported, and nothing was written"
         )
     length = model.features(model.weights(), _prepare(trained, _random_inputs(trained, 1, 0)), train=False).shape[1]
-    about = _about(trained, run.path / "model.safetensors", module, length)
-    text = model_card(run, config, summary, about, path.name, license)
+    about = _about(trained, source.weights, module, length)
+    text = source.write_card(about, path.name, license)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A head of class vectors shows people: then only the owner can read the file.
     write_atomically(path, _with_metadata(graph, about), private=sharing.is_owned("head.weight"))
     card = path.with_suffix(".md")
     write_atomically(card, text.encode())
     return ExportResult(path, card, length, difference)
+
+
+class _Source(NamedTuple):
+    """What is exported: the network, the file of its weights, who owns its head, and its card."""
+
+    trained: TrainedModel
+    weights: Path
+    sharing: Sharing
+    write_card: Callable[[dict[str, Any], str, str | None], str]
+
+
+def _open_run(folder: Path | str, network: str | None, head: bool, trust: bool) -> _Source:
+    if network is not None:
+        raise ConfigError(f"network (--network) is only for a weight file, got the run in '{folder}': leave it out")
+    run = RunFolder(folder)
+    config, summary = run.config(), run.summary(interim=True)
+    with allow_trusted_imports(config, trust, f"the run in '{folder}'", ("model", "algorithm") if head else ("model",)):
+        trained = load_trained_model(folder, trust=trust)
+        sharing = build_algorithm(config.algorithm).sharing if head else Sharing()
+    return _Source(trained, run.path / "model.safetensors", sharing, partial(model_card, run, config, summary))
+
+
+def _open_weights(file: Path, network: str | None, size: tuple[int, int], head: bool) -> _Source:
+    if network is None:
+        raise ConfigError(
+            f"network (--network) must be set for the weight file '{file}': name it, such as "
+            "mobilefacenet:embedding=128, or give the folder of a run"
+        )
+    if head:
+        raise ConfigError(
+            f"--head (head=True) needs a run with its classes, got the weight file '{file}': leave it out"
+        )
+    name, settings = read_word(network)
+    trained = load_network(file, name, shape=(3, *size), **settings)
+    count = sum(value.numel() for value in trained.module.get_submodule("body").parameters())
+    return _Source(trained, file, Sharing(), partial(weights_card, file.name, network, count))
 
 
 def _check_name(path: Path, force: bool) -> Path:

@@ -42,29 +42,62 @@ def model_card(
     return "\n\n".join(part.strip("\n") for part in sections) + "\n"
 
 
+def weights_card(
+    weights: str, network: str, parameters: int, about: Mapping[str, Any], file: str, license: str | None
+) -> str:
+    """Return the card of a weight file, of whose training nothing is known."""
+    facts = [
+        *_interface(about),
+        ("parameters", f"{parameters:,}"),
+        ("license of the weights", license or UNSTATED),
+        ("weights", f"`{weights}`, `{about['run_fingerprint'][:16]}` (SHA-256)"),
+    ]
+    sections = [
+        f"# {file.removesuffix('.onnx')}",
+        f"A `{network}` network with weights from a file, exported by fedra {about['fedra_version']}. {_maps(about)}",
+        "## At a glance",
+        _table(("", ""), facts),
+        "## Data, method and results",
+        "The weight file does not say how it was trained: add its source, its data and their license, and its results.",
+        "## Intended use and limits",
+        _limits(about, file),
+        "## How to call it",
+        _call(about, file),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
 def _introduction(config: Config, about: Mapping[str, Any]) -> str:
+    trained = f"trained by `{config.algorithm.name}` with fedra {about['fedra_version']}"
+    return f"A `{config.model.name}` network {trained}. {_maps(about)}"
+
+
+def _maps(about: Mapping[str, Any]) -> str:
     unit = " of unit length" if about["unit_length"] else ""
     similarity = "inner product" if about["unit_length"] else "cosine"
     return (
-        f"A `{config.model.name}` network trained by `{config.algorithm.name}` with fedra {about['fedra_version']}. It "
-        f"maps images to embeddings of {about['embedding']} dimensions{unit}; their similarity is the {similarity}."
+        f"It maps images to embeddings of {about['embedding']} dimensions{unit}; their similarity is the {similarity}."
     )
 
 
 def _facts(
     config: Config, summary: Mapping[str, Any], about: Mapping[str, Any], license: str | None
 ) -> Iterator[tuple[str, str]]:
-    yield "input", f"`{about['input']}`: {about['input_type']} ({about['input_layout']}), {_size(about)}"
-    yield "preprocessing in the file", _normalization(about)
-    yield "output", f"`embedding`: float32 (N, {about['embedding']})"
-    if about["classes"]:
-        yield "output", f"`logits`: float32 (N, {len(about['classes'])}), one per training class"
+    yield from _interface(about)
     yield "parameters", f"{summary['parameters']:,}, including the training head"
     if config.model.weights is not None:
         yield "initial weights", f"`{PurePath(config.model.weights).name}`"
     yield "license of the weights", license or UNSTATED
     yield "run", f"`{about['run_fingerprint'][:16]}` (SHA-256 of its model.safetensors)"
     yield "versions", ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+
+
+def _interface(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "input", f"`{about['input']}`: {about['input_type']} ({about['input_layout']}), {_size(about)}"
+    yield "preprocessing in the file", _normalization(about)
+    yield "output", f"`embedding`: float32 (N, {about['embedding']})"
+    if about["classes"]:
+        yield "output", f"`logits`: float32 (N, {len(about['classes'])}), one per training class"
 
 
 def _size(about: Mapping[str, Any]) -> str:

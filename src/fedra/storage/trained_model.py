@@ -168,10 +168,41 @@ def load_embedder_weights(
         embedder = load_embedder_weights("mobilefacenet.pt", "mobilefacenet")
         ```
     """
+    found = load_network(weights, name, shape=shape, mean=mean, std=std, **settings)
+    prepare = found.transform.prepare
+    return Embedder(found.module, prepare, shape, fit=fit, flip=flip, batch=batch, device=build_device(device))
+
+
+def load_network(
+    weights: Path | str,
+    name: str,
+    *,
+    shape: tuple[int, int, int] = (3, 112, 112),
+    mean: Sequence[float] = FACES,
+    std: Sequence[float] = FACES,
+    **settings: Any,
+) -> TrainedModel:
+    """The network of a weight file, without classes; its head is not trained.
+
+    Args:
+        weights: The weight file.
+        name: Name of the registered network.
+        shape: Shape of one image, channels first.
+        mean: Mean per channel on the 0..1 scale; the default is InsightFace's (x / 255 - 0.5) / 0.5.
+        std: Standard deviation per channel on the 0..1 scale.
+        **settings: Settings of the network.
+
+    Returns:
+        The network and the format of its inputs.
+
+    Example:
+        ```python
+        body = load_network("mobilefacenet.pt", "mobilefacenet").module.body
+        ```
+    """
     module = build(name, shape, 1, seed=0, **settings)
     load_weights(module, weights)
-    prepare = Transform(tuple(mean), tuple(std)).prepare
-    return Embedder(module, prepare, shape, fit=fit, flip=flip, batch=batch, device=build_device(device))
+    return TrainedModel(module, shape, True, tuple(mean), tuple(std), ())
 
 
 COMMON = ("name", "head", "projection", "weights", "weights_digest")
