@@ -17,7 +17,7 @@ import pytest
 
 import fedra
 import tiny
-from fedra.catalog import list_entries
+from fedra.catalog import _registries, list_entries
 from fedra.core.part import known_parts
 from tiny import call, mistake
 
@@ -54,15 +54,6 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"fedra \d+\.\d+\.\d+\S*\n", call(capsys, "--version")[1])
-
-
-@pytest.mark.parametrize(("words", "meant"), [(["rnu"], "run"), (["faces", "enrll"], "enroll")])
-def test_a_misspelled_command_is_suggested_once(
-    capsys: pytest.CaptureFixture[str], words: list[str], meant: str
-) -> None:
-    code, _, told = call(capsys, *words)
-    assert code == 2
-    assert told.count(f"Did you mean '{meant}'?") == 1
 
 
 CONFIG_MISTAKES = {
@@ -245,6 +236,53 @@ def test_lists(capsys: pytest.CaptureFixture[str], kind: str, names: tuple[str, 
     for name in names:
         assert re.search(rf"│ {name}\s", shown), name
     assert all(about.strip() for about in list_entries(kind).columns[2].cells)
+
+
+def test_a_list_of_nothing_lists_the_kinds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, shown, _ = call(capsys, "list")
+    assert code == 0
+    assert set(re.findall(r"fedra list (\w+)", shown)) == {*_registries(), "parts"}
+    monkeypatch.delenv("COLUMNS", raising=False)
+    _, methods, _ = call(capsys, "list", "methods")
+    assert max(map(len, methods.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["serve"], "fedra federate serve"),
+        (["train"], "fedra run"),
+        (["evaluate"], "fedra eval"),
+        (["lst"], "fedra list"),
+        (["identify"], "fedra faces identify"),
+        (["faces", "enrll"], "fedra faces enroll"),
+        (["faces", "gallery", "delete"], "fedra faces gallery --help"),
+        (["xyzzy"], "fedra --help"),
+    ],
+)
+def test_an_unknown_command_gets_one_suggestion(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], wanted: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    code, _, told = call(capsys, *words)
+    assert code == 2
+    told = told.replace("python -m pytest", "fedra")  # how these tests were started
+    assert f"There is no command 'fedra {' '.join(words)}'" in told
+    assert re.findall(r"`(.+?)`", told) == [wanted]
+
+
+def test_a_file_under_its_default_name_is_never_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("split.svg").write_text("mine")
+    for name in ("split-2.svg", "split-3.svg"):
+        _, shown, _ = call(capsys, "split", "c.toml")
+        assert f"plot saved to {name}" in shown
+    assert Path("split.svg").read_text() == "mine"
+    _, shown, _ = call(capsys, "split", "c.toml", "--out", "split.svg")  # asked for by its name
+    assert Path("split.svg").read_text() != "mine"
+    Path("margins.csv").write_text("mine")
+    call(capsys, "plot", "margins", "arcface")
+    assert Path("margins-2.csv").exists()
+    assert Path("margins.csv").read_text() == "mine"
 
 
 def test_the_centralized_runner_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,8 @@ from fedra.runners import RUNNERS
 INTRODUCTION = """# Configuration
 
 A run is described by one TOML file. Every key has a default, unknown keys are rejected with the nearest valid name, and
-`fedra show FILE` prints the configuration with all defaults filled in.
+`fedra show FILE` prints the configuration with all defaults filled in. `fedra init FILE` writes a new one with the main
+sections, in which every key has its meaning as a comment.
 
 ```toml
 rounds = 100

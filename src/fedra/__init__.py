@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedra.experiment.evaluating import evaluate
     from fedra.experiment.experiment import Experiment
     from fedra.experiment.export import export
+    from fedra.experiment.predict import predict
     from fedra.experiment.result import RunResult
     from fedra.experiment.run import resume, run
     from fedra.experiment.simulate import simulate
@@ -57,6 +58,7 @@ _HOMES = {
     "losses": "fedra.losses",
     "models": "fedra.models",
     "parts": "fedra.parts",
+    "predict": "fedra.experiment.predict",
     "report": "fedra.reports.report_file",
     "resume": "fedra.experiment.run",
     "run": "fedra.experiment.run",
@@ -88,6 +90,7 @@ __all__ = [
     "losses",
     "models",
     "parts",
+    "predict",
     "report",
     "resume",
     "run",

@@ -21,6 +21,14 @@ from fedra.errors import ConfigError, nearest
 from fedra.registry import Field, Registry, class_fields, fields
 
 
+def list_kinds() -> Table:
+    """Return a table of the kinds that can be listed, each with its number of names and the command that lists them."""
+    table = Table("kind", "names", "list them", header_style="bold")
+    for kind in (*_registries(), "parts"):
+        table.add_row(kind, str(sum(1 for _ in _rows(kind))), f"fedra list {kind}")
+    return table
+
+
 def list_entries(kind: str) -> Table:
     """Return a table of the names of one kind, each with its fields and a summary."""
     rows = _rows(kind)

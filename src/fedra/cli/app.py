@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
-from typer.core import TyperArgument, TyperCommand
+from click.core import ParameterSource
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.utils import get_params_from_function
 
 from fedra import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
 
+SYNONYMS = {"train": "run", "fit": "run", "simulate": "run", "test": "eval", "evaluate": "eval"}
+"""What other tools call the commands of fedra."""
+
+
 class DescribedCommand(TyperCommand):
-    """A command that shows the help of its arguments, which click 8.5 resets after typer has set it."""
+    """A command that shows the help of its arguments, which click 8.5 resets after typer has set it.
+
+    A file that it would write under its default name is numbered instead of replaced.
+    """
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
@@ -28,13 +39,55 @@ class DescribedCommand(TyperCommand):
             if isinstance(parameter, TyperArgument) and parameter.help is None:
                 parameter.help = declared[parameter.name or ""].default.help
 
+    def invoke(self, ctx: click.Context) -> Any:
+        out = ctx.params.get("out")
+        if isinstance(out, Path) and out.suffix and ctx.get_parameter_source("out") is ParameterSource.DEFAULT:
+            ctx.params["out"] = find_free_name(out)
+        return super().invoke(ctx)
+
+
+class SuggestingGroup(TyperGroup):
+    """A group that answers an unknown command with the nearest one, wherever it is."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word not in self.commands and not word.startswith("-"):
+            ctx.fail(f"There is no command '{ctx.command_path} {word}': {self._suggest(ctx.command_path, word)}")
+        return super().resolve_command(ctx, args)
+
+    def _suggest(self, path: str, word: str) -> str:
+        known = dict(_walk(self, path))  # by their whole names, so commands of other groups are found too
+        same = [whole for whole, name in known.items() if name == SYNONYMS.get(word, word)]
+        close = difflib.get_close_matches(word, [*known.values()], n=1)
+        found = same or [whole for whole, name in known.items() if name in close]
+        return f"did you mean `{found[0]}`?" if found else f"`{path} --help` lists the commands"
+
+
+def _walk(group: click.Group, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the whole name and the last word of every command of a group, its own commands first."""
+    for name in group.commands:
+        yield f"{path} {name}", name
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _walk(command, f"{path} {name}")
+
+
+def find_free_name(path: Path) -> Path:
+    """Return the path, with the first number that makes it and the .csv file next to it new."""
+    number, free = 1, path
+    while free.exists() or free.with_suffix(".csv").exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free
+
 
 class CommandGroup(typer.Typer):
     """A group of commands; help texts are Markdown, and no arguments at all shows the help."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(no_args_is_help=True, rich_markup_mode="markdown", **settings)
-        self.suggest_commands = not hasattr(click, "NoSuchCommand")  # a click that has it suggests names itself
+        super().__init__(cls=SuggestingGroup, no_args_is_help=True, rich_markup_mode="markdown", **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         return super().command(name, cls=DescribedCommand, **settings)
@@ -95,12 +148,12 @@ def print_line(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def wide_console() -> Console:
-    """Return a console that does not truncate tables when the output is a pipe or a file."""
+def wide_console(width: int = 200) -> Console:
+    """Return a console that does not truncate tables in a pipe or a file; COLUMNS sets another width."""
     from rich.console import Console
 
     console = Console()
-    return console if console.is_terminal else Console(width=200)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=width)
 
 
 @app.callback()

@@ -73,23 +73,31 @@ def split(
 
 
 KINDS = "methods, datasets, models, partitions, parts, runners, losses or schedules"
+LIST_WIDTH = 120
+"""Columns of a list in a pipe or a file: its cells are folded, not cut."""
 
 
 @app.command("list", rich_help_panel=INSPECT, epilog=examples("fedra list methods", "fedra list losses"))
 def list_(
-    kind: Annotated[str, typer.Argument(help=f"What to list: {KINDS}.", metavar="KIND")],
+    kind: Annotated[
+        str | None, typer.Argument(help=f"What to list: {KINDS}.", metavar="KIND", show_default="the kinds")
+    ] = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="For methods, show lines of code instead: their own and imported.")
     ] = False,
 ) -> None:
     """List the available methods, data sets, models and other choices with their fields."""
 
-    from fedra.catalog import count_code_lines, list_entries
+    from fedra.catalog import count_code_lines, list_entries, list_kinds
     from fedra.errors import ConfigError
 
     if lines and kind != "methods":
-        raise ConfigError(f"--lines can only be used with `fedra list methods`, got '{kind}'")
-    wide_console().print(count_code_lines() if lines else list_entries(kind))
+        raise ConfigError(f"--lines can only be used with `fedra list methods`, got `fedra list {kind or ''}`")
+    console = wide_console(LIST_WIDTH)
+    if kind is None:
+        console.print(list_kinds())
+    else:
+        console.print(count_code_lines() if lines else list_entries(kind))
 
 
 @app.command(rich_help_panel=INSPECT, epilog=examples("fedra show config.toml algorithm.name=fedsol"))

@@ -1,4 +1,4 @@
-"""Commands that train: run, sweep and demo."""
+"""Commands that train, and the one that writes a configuration for them: run, sweep, demo and init."""
 
 from __future__ import annotations
 
@@ -74,6 +74,34 @@ def run(
     if "collapsed" in result.summary:
         outcome = f"no accuracy ({result.summary['collapsed']}) after "
     print_line(console, f"{outcome}{result.summary['rounds']} rounds; everything is in {result.folder}")
+
+
+@app.command(
+    rich_help_panel=TRAIN,
+    epilog=examples("fedra init first.toml", "fedra init mine.toml data=cifar10 algorithm=scaffold"),
+)
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist.", metavar="FILE")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Settings for the file, such as algorithm=fedprox.", metavar="KEY=VALUE..."),
+    ] = None,
+) -> None:
+    """Write a commented configuration file, with every default of its main sections."""
+    from rich.console import Console
+
+    from fedra.config import reading as configuration
+    from fedra.config.template import write_template
+    from fedra.errors import ConfigError
+
+    if file.exists():
+        raise ConfigError(f"'{file}' already exists: choose another name")
+    given = ["data=digits", "partition=class-shards", "model=mlp", "local.lr=0.05", *(overrides or [])]
+    text = write_template(configuration.read({}, given))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "x", encoding="utf-8") as new:
+        new.write(text)
+    print_line(Console(), f"configuration saved to {file}; train it: fedra run {file}")
 
 
 def _new_rounds(overrides: list[str]) -> int | None:
