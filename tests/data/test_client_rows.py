@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedra.data.clients import PooledClients, Rows
+from fedra.core.batches import Examples
+from fedra.data.clients import LocalLabels, PooledClients, Rows, SeparateClients
 from fedra.data.dataset import Split
 
 PARTS = [np.array([3, 1]), np.array([], dtype=np.int64), np.array([0, 2, 4])]
@@ -31,3 +32,13 @@ def test_clients_of_a_pool_share_one_tensor_of_rows() -> None:
     assert clients.joined([2, 0]).targets.tolist() == [0, 2, 4, 3, 1]
     first, last = clients.rows[0], clients.rows[2]
     assert first.untyped_storage().data_ptr() == last.untyped_storage().data_ptr()
+
+
+def test_labels_may_be_a_column_of_a_table() -> None:
+    """Torch warns of such labels once per process, and warnings are errors here."""
+    table = torch.tensor([[5, 7], [9, 7], [5, 8]])
+    own = [Examples(torch.zeros(3, 2), table[:, column], None) for column in (0, 1)]  # type: ignore[arg-type]
+    clients = LocalLabels.of(SeparateClients(own), 10)
+    assert clients[0].targets.tolist() == [0, 1, 0]
+    assert clients[1].targets.is_contiguous()
+    assert clients[1].targets.tolist() == [0, 0, 1]

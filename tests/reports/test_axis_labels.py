@@ -53,7 +53,12 @@ def test_runs_on_different_splits_are_told_apart_in_the_legend(figures: dict[str
 
 def test_plots_of_a_sweep(tmp_path: Path, figures: dict[str, Figure]) -> None:
     sweep(tiny.table(rounds=1, evaluation=VALIDATED), {"local.lr": [0.1, 0.5]}, 1, tmp_path / "swept")
-    assert figures["swept/sweep.svg"].axes[0].get_xlabel() == "validation accuracy (%)"
+    axes = figures["swept/sweep.svg"].axes[0]
+    assert axes.get_xlabel() == "validation accuracy (%)"
+    points = axes.containers[0].lines[0].get_xdata()
+    shown = axes.get_xlim()
+    assert shown[1] - shown[0] == pytest.approx(1.3 * (max(points) - min(points)))  # not from zero
+    assert [text.get_text() for text in axes.texts] == [f"{point:.2f}" for point in points]
     assert figures["swept/curves.svg"].axes[0].get_ylabel() == "validation accuracy (%)"
 
 

@@ -180,7 +180,7 @@ class LocalLabels:
 
     def __getitem__(self, client: int) -> Examples:
         own = self.clients[client]
-        return replace(own, targets=torch.searchsorted(self.owners.holdings[client], own.targets))
+        return replace(own, targets=_local_labels(own, self.owners.holdings[client]))
 
     def joined(self, clients: Sequence[int]) -> Examples | None:
         whole = self.clients.joined(clients)
@@ -188,8 +188,13 @@ class LocalLabels:
             return None
         pieces = whole.split(list(map(self.size, clients)))
         holdings = (self.owners.holdings[client] for client in clients)
-        own = [torch.searchsorted(h, piece.targets) for h, piece in zip(holdings, pieces, strict=True)]
+        own = [_local_labels(piece, held) for held, piece in zip(holdings, pieces, strict=True)]
         return replace(whole, targets=torch.cat(own))
 
     def tensors(self) -> Iterable[Tensor]:
         return self.clients.tensors()
+
+
+def _local_labels(own: Examples, held: Tensor) -> Tensor:
+    """Return the labels as positions in the client's classes; torch warns of targets that are a column of a table."""
+    return torch.searchsorted(held, own.targets.contiguous())

@@ -82,17 +82,23 @@ def draw_sweep(
     path: Path,
     label: str = "test accuracy (%)",
 ) -> None:
-    """Plot one swept key as bars with the standard deviation over seeds, or two keys as a heat map."""
+    """Plot one swept key as points with the standard deviation over seeds, or two keys as a heat map.
+
+    Points need no zero, as bars would, so the axis shows the differences.
+    """
     keys = list(grid)
     size = max(5.0, 1.1 * len(grid[keys[-1]]) + 3), 0.55 * len(grid[keys[0]]) + 2.0
     figure, (axes,) = make_panels(width=size[0], height=size[1])
     names = [short(value) for value in grid[keys[0]]]
     if len(keys) == 1:
         means, spread = [cell.mean for _, cell in cells], [cell.deviation for _, cell in cells]
-        axes.barh(names, means, xerr=spread, color=COLORS[0], alpha=0.85, height=0.65)
-        axes.bar_label(axes.containers[-1], labels=[cell.text() for _, cell in cells], padding=4, fontsize=SMALL)  # type: ignore[arg-type]
-        axes.set(xlabel=label, xlim=(0, max(means) * 1.2 + 1))
-        axes.invert_yaxis()
+        axes.errorbar(means, names, xerr=spread, fmt="o", color=COLORS[0], capsize=3)
+        for name, mean, (_, cell) in zip(names, means, cells, strict=True):
+            axes.annotate(
+                cell.text(), (mean, name), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=SMALL
+            )
+        axes.set(xlabel=label, ylim=(len(names) - 0.5, -0.7))
+        axes.margins(x=0.15)
     else:
         columns = [short(value) for value in grid[keys[1]]]
         values = [[cells[i * len(columns) + j][1].mean for j in range(len(columns))] for i in range(len(names))]

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
@@ -49,6 +50,17 @@ def test_every_picture_is_drawn_and_drawn_alike(tmp_path: Path, kind: str) -> No
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
         else:
             assert np.asarray(Image.open(path)).std() > 0
+
+
+def test_rates_end_at_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr("fedra.faces.metrics.plots.save_picture", lambda figure, path, rows: figures.append(figure))
+    draw_roc({"mine": scores()}, tmp_path / "roc.svg")
+    draw_cmc({"mine": ClosedSet((0.5, 0.75, 1.0), 4)}, tmp_path / "cmc.svg")
+    for figure in figures:
+        assert figure.axes[0].get_ylim()[1] == 1
+        assert not figure.axes[0].lines[0].get_clip_on()  # a line at 1 is drawn in its full width
+    assert all(float(tick) == int(tick) for tick in figures[1].axes[0].get_xticks())
 
 
 def test_the_legend_tells_auroc_and_eer(tmp_path: Path) -> None:

@@ -50,11 +50,11 @@ def draw_roc(curves: Mapping[str, Scores], path: Path | str) -> None:
         # Zero is not on a logarithmic axis: draw it at the rate of one impostor.
         shown = np.maximum(far, 1 / len(scores.impostor))
         label = f"{name} (AUROC {scores.auroc():.4f}, EER {scores.eer():.2%})"
-        axes.plot(shown, tar, label=label, **line_style(number))
+        axes.plot(shown, tar, label=label, clip_on=False, **line_style(number))
         kept = np.unique(np.linspace(0, len(far) - 1, MOST_CORNERS).round().astype(int))
         points = zip(far[kept].tolist(), tar[kept].tolist(), thresholds[kept].tolist(), strict=True)
         rows += [{"run": name, "far": x, "tar": y, "threshold": at} for x, y, at in points]
-    axes.set(xscale="log", xlim=(smallest, 1), ylim=(0, 1.01), xlabel="false accept rate", ylabel="true accept rate")
+    axes.set(xscale="log", xlim=(smallest, 1), ylim=(0, 1), xlabel="false accept rate", ylabel="true accept rate")
     place_legend(axes)
     save_picture(figure, path, rows)
 
@@ -85,7 +85,7 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
     for number, (name, found) in enumerate(curves.items()):
         ranks = np.arange(1, len(found.cmc) + 1)
         label = f"{name} (rank 1: {found.rank(1):.2%})"
-        axes.plot(ranks, found.cmc, label=label, **line_style(number, len(ranks)))
+        axes.plot(ranks, found.cmc, label=label, clip_on=False, **line_style(number, len(ranks)))
     rows = [
         {"run": name, "rank": rank, "identification_rate": float(rate)}
         for name, found in curves.items()
@@ -93,7 +93,7 @@ def draw_cmc(curves: Mapping[str, ClosedSet], path: Path | str) -> None:
     ]
     lowest = min(found.cmc[0] for found in curves.values())
     use_counts(axes, "rank")
-    axes.set(ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1.01))
+    axes.set(ylabel="identification rate", ylim=(max(0.0, lowest - 0.05 - 0.1 * (1 - lowest)), 1))
     place_legend(axes)
     save_picture(figure, path, rows)
 
