@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedra.file_reading import LARGE, read_file
+
 HEADER = 128
 LARGEST = 2**32
 """Bytes that one variable may have after it is unpacked; the largest of SVHN has 1.6 GB."""
@@ -42,7 +44,7 @@ def read_matlab(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         DamagedMatlab: If the file is anything else.
     """
-    content = memoryview(path.read_bytes())
+    content = memoryview(read_file(path, LARGE))
     if len(content) < HEADER or bytes(content[124:128]) != b"\x00\x01IM":
         raise DamagedMatlab("it has no header of MATLAB 5")
     found: dict[str, NDArray[Any]] = {}

@@ -19,6 +19,7 @@ from fedra.federation import keys
 from fedra.federation.federation_plan import FederationPlan, parse_plan
 from fedra.federation.site_config import require_name
 from fedra.federation.tables import checked_table, parse_table, read_table
+from fedra.file_reading import read_text_file
 from fedra.writing import write_atomically
 
 INVITATION_HEADER = "# An invitation to a federation. It holds no secret; compare its fingerprint by telephone.\n"
@@ -96,7 +97,7 @@ def parse_invitation(text: str, where: str) -> Invitation:
 def read_invitation(path: Path) -> Invitation:
     """Read an invitation that a coordinator sent."""
     read_table(path, "the invitation", "ask the coordinator for it")
-    return parse_invitation(path.read_text(encoding="utf-8"), f"the invitation '{path}'")
+    return parse_invitation(read_text_file(path), f"the invitation '{path}'")
 
 
 def write_invitation(path: Path, invitation: Invitation) -> None:

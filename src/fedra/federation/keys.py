@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedra.errors import ConfigError
+from fedra.file_reading import SMALL, read_file
 from fedra.writing import write_atomically
 
 try:
@@ -177,7 +178,7 @@ def read_certificate(path: Path) -> x509.Certificate:
     """Read a certificate file."""
     if not path.is_file():
         raise ConfigError(f"the certificate '{path}' must exist, got no such file: create it with `init` or `renew`")
-    return parse_certificate(path.read_text(encoding="ascii", errors="replace"), f"'{path}'")
+    return parse_certificate(read_file(path, SMALL).decode("ascii", errors="replace"), f"'{path}'")
 
 
 def parse_certificate(pem: str, where: str) -> x509.Certificate:
@@ -224,7 +225,7 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise ConfigError(f"the key '{path}' must be readable by its owner alone: chmod 600 '{path}'")
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_file(path, SMALL), password=None)
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != CURVE.name:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from fedra.core.ownership import Owners
 from fedra.errors import RunError
 from fedra.federation.wire import ClientWords, SiteWords, Token
+from fedra.file_reading import LARGE, read_file
 from fedra.writing import write_atomically
 
 SIZE_UNKNOWN = 1
@@ -164,7 +165,7 @@ def read_roster(path: Path) -> FederationRoster:
     if not path.exists():
         return FederationRoster()
     try:
-        return FederationRoster.model_validate_json(path.read_bytes())
+        return FederationRoster.model_validate_json(read_file(path, LARGE))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         reason = ": ".join(filter(None, (".".join(map(str, first["loc"]))[:100], first["msg"])))

@@ -14,6 +14,7 @@ from fedra.federation.coordinator_folder import new_folder
 from fedra.federation.federation_plan import FederationPlan
 from fedra.federation.invitation import Invitation, SiteRequest, read_invitation, write_invitation, write_request
 from fedra.federation.site_config import SiteConfig, read_site, write_site
+from fedra.file_reading import read_text_file
 from fedra.writing import write_json
 
 INVITATION = "federation.invite"
@@ -84,7 +85,7 @@ def read_approvals(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text_file(path))
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from fedra.errors import ConfigError, nearest, shorten_requirement
+from fedra.file_reading import read_text_file
 
 M = TypeVar("M", bound=BaseModel)
 WIDTH = 118
@@ -33,7 +34,7 @@ def read_table(path: Path, what: str, remedy: str) -> dict[str, Any]:
         size = path.stat().st_size
         if size > LARGEST:
             raise ConfigError(f"{what} '{path}' must be smaller than {LARGEST:,} bytes, got {size:,}: ask for it again")
-        return parse_table(path.read_text(encoding="utf-8"), f"{what} '{path}'")
+        return parse_table(read_text_file(path, LARGEST), f"{what} '{path}'")
     except FileNotFoundError:
         raise ConfigError(f"{what} '{path}' must exist, got no such file: {remedy}") from None
     except (IsADirectoryError, UnicodeDecodeError):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedra.core.secret_numbers import Secret
 from fedra.errors import RunError
+from fedra.file_reading import SMALL, read_file
 from fedra.writing import write_atomically
 
 __all__ = ["Secret", "read_secret", "write_secret"]
@@ -47,7 +48,7 @@ def read_secret(path: Path) -> Secret:
         ```
     """
     try:
-        return Secret(path.read_bytes())
+        return Secret(read_file(path, SMALL))
     except FileNotFoundError:
         raise RunError(
             f"a private run must have its secret at '{path}', but the file is gone; repeated rounds would be released "

@@ -10,6 +10,7 @@ from typing import Any
 from fedra.config import reading as configuration
 from fedra.config.schema import Config
 from fedra.errors import DataError
+from fedra.file_reading import read_text_file
 from fedra.reports.run_files import shorten_paths
 from fedra.storage.run_folder import RunFolder
 
@@ -145,7 +146,7 @@ def _evaluations(run: RunFolder) -> Iterator[str]:
     """Yield the results of `fedra eval` for each data set and protocol."""
     for path in sorted(run.path.glob("eval-*.json")):
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(read_text_file(path))
             parts = [(found["data"], name, part["table"]) for name, part in found["protocols"].items()]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise DataError(f"'{path}' must be a file of `fedra eval`: evaluate again, or remove it") from None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedra.errors import ConfigError, RunError, nearest
+from fedra.file_reading import read_text_file
 from fedra.pictures import make_panels, name_ticks, place_legend, save_picture
 from fedra.reports.factor_plot import plot_factor
 from fedra.reports.sweep_metric import SweepMetric
@@ -50,7 +51,7 @@ def read_sweep(folder: Path | str, metric: str = "final_accuracy") -> list[Sweep
     """
     folder = Path(folder)
     try:
-        cells = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
+        cells = json.loads(read_text_file(folder / "cells.json"))
         grid = [(cell["settings"], [folder / str(name) for name in cell["runs"]]) for cell in cells]
     except FileNotFoundError:
         raise ConfigError(

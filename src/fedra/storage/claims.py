@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedra.file_reading import read_text_file
 from fedra.writing import find_leftovers
 
 LIST = ".fedra"
@@ -24,7 +25,7 @@ def claim(folder: Path, *names: str) -> None:
 def claimed(folder: Path) -> set[str] | None:
     """The files that fedra wrote into a run's folder; None if the folder is not a run's."""
     try:
-        return set((folder / LIST).read_text(encoding="utf-8").splitlines())
+        return set(read_text_file(folder / LIST).splitlines())
     except FileNotFoundError:
         return None
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fedra.console import steps, tell
 from fedra.evaluation.results import ModelEvaluation, Protocol
+from fedra.file_reading import read_text_file
 from fedra.storage.claims import claim
 from fedra.writing import write_json
 
@@ -69,7 +70,7 @@ def locate_record(folder: Path, name: str, about: RecordSubject) -> RecordLocati
 def _read(path: Path) -> dict[str, Any] | None:
     """A record; None if there is none or it is damaged, so the next one may replace it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text_file(path))
     except (OSError, ValueError):
         return None
     whole = isinstance(found, dict) and isinstance(found.get("protocols"), dict)

@@ -23,6 +23,7 @@ from fedra.data.sets.cifar_names import CIFAR10_CLASSES, COARSE_CLASSES, FINE_CL
 from fedra.data.sets.pickled import read_batch
 from fedra.data.unpacking import DAMAGED
 from fedra.errors import DataError
+from fedra.file_reading import LARGE, read_file
 
 PIXELS = 3 * 32 * 32
 SITE = "https://www.cs.toronto.edu/~kriz/"
@@ -166,7 +167,7 @@ def _load(root: Path, name: str, versions: tuple[Version, ...], kind: int, class
             raise DataError(f"the file {file} does not exist: put all files of {version.archive.name} into {source}")
 
     def decode() -> dict[str, torch.Tensor]:
-        contents = _members(source, version) if source.is_file() else {f.name: f.read_bytes() for f in files}
+        contents = _members(source, version) if source.is_file() else {f.name: read_file(f, LARGE) for f in files}
         stored: dict[str, torch.Tensor] = {}
         for part, members in (("train", version.train), ("test", version.test)):
             decoded = [version.decode(contents.pop(member), source / member) for member in members]

@@ -19,7 +19,10 @@ from fedra.data.decoding import Bytes, as_split, splits, tensors
 from fedra.data.download import RemoteFile, locate
 from fedra.data.loading import DATASETS
 from fedra.errors import DataError
+from fedra.file_reading import LARGE, read_file
 
+LARGEST = 2**30
+"""Bytes of an unpacked file; the largest official one has 47 MB."""
 NAMES = (
     "train-images-idx3-ubyte.gz",
     "train-labels-idx1-ubyte.gz",
@@ -112,9 +115,12 @@ def read_idx(path: Path, dimensions: int) -> Bytes:
 
 def _content(path: Path) -> bytes:
     if path.suffix != ".gz":
-        return path.read_bytes()
+        return read_file(path, LARGE)
     try:
         with gzip.open(path) as stream:
-            return stream.read()
+            content = stream.read(LARGEST + 1)  # a few bytes can unpack to more than the memory
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is a damaged gzip file ({error}): delete it and download it again") from None
+    if len(content) > LARGEST:
+        raise DataError(f"{path} must unpack to at most {LARGEST:,} bytes, got more: delete it and download it again")
+    return content

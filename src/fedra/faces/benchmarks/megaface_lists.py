@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedra.errors import DataError
+from fedra.file_reading import LARGE, read_text_file
 
 PROBES, DISTRACTORS = "facescrub", "megaface"
 """Prefixes of the lists, images and features of probes and distractors."""
@@ -86,7 +87,7 @@ def _read_noise(folder: Path, half: str) -> set[str] | None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text_file(path, LARGE)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} cannot be read ({getattr(error, 'strerror', None) or error}): check the file"

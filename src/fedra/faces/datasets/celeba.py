@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedra.data.images import Listing
 from fedra.errors import DataError
+from fedra.file_reading import read_text_file
 
 DIGITS = 18
 """Maximum number of digits of an identity: Python rejects integers with thousands of digits."""
@@ -29,7 +30,7 @@ def read_identities(path: Path | str) -> dict[str, int]:
     """
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text_file(path).splitlines()
     except FileNotFoundError:
         raise DataError(f"{path} does not exist: get identity_CelebA.txt from the authors of CelebA") from None
     except UnicodeDecodeError:

@@ -18,6 +18,7 @@ from fedra.data.image_sizes import LEFT_OUT, UNALIGNED, crop_note, image_sizes
 from fedra.data.images import Listing, find_unusable_images, list_images, read_usable_images, shorten_list
 from fedra.data.streaming import ImageFiles, choose_stream
 from fedra.errors import ConfigError, DataError, nearest
+from fedra.file_reading import LARGE, read_text_file
 
 Faults = Literal["refuse", "skip"]
 SharedNames = Literal["refuse", "join", "apart"]
@@ -95,7 +96,7 @@ def rows_of(listing: Listing, rows: Sequence[int]) -> Listing:
 def read_names(path: Path, known: Iterable[str]) -> set[str]:
     """Read a list of identities, one name per line (text after a tab is ignored); raise for unknown names."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text_file(path, LARGE).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"the list of identities {path} cannot be read ({reason}): give a UTF-8 text file") from None

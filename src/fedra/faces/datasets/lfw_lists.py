@@ -11,6 +11,7 @@ from pathlib import Path
 from fedra.errors import DataError
 from fedra.faces.datasets.named_pair import NamedPair
 from fedra.faces.datasets.sllfw_list import is_photo_line, parse_photo_pairs
+from fedra.file_reading import read_text_file
 
 DIGITS = 18
 """Maximum number of digits of a number: Python rejects integers with thousands of digits."""
@@ -85,7 +86,7 @@ def read_pair_list(path: Path | str) -> tuple[NamedPair, ...]:
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
     """Return the words of each non-empty line with its line number."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text_file(path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist: put the list of LFW there") from None
     except UnicodeDecodeError:

@@ -25,6 +25,7 @@ from torch import Tensor
 from fedra.console import CountProgress
 from fedra.data.streaming import ImageSource
 from fedra.errors import DataError
+from fedra.file_reading import SMALL, read_file
 
 MAGIC = 0xCED7230A
 _WORDS = struct.Struct("<II")
@@ -325,7 +326,7 @@ def read_property(path: Path | str) -> tuple[int, int, int] | None:
     path = Path(path)
     if not path.is_file():
         return None
-    words = path.read_text(encoding="utf-8", errors="replace").strip().split(",")
+    words = read_file(path, SMALL).decode("utf-8", errors="replace").strip().split(",")
     if len(words) != 3 or not all(word.strip().isdecimal() and len(word) < 19 for word in words):
         raise DataError(f"{path} must have one line 'identities,height,width': restore or remove it")
     identities, height, width = map(int, words)

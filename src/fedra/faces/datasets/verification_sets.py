@@ -24,6 +24,7 @@ from fedra.errors import DataError
 from fedra.faces.datasets.gathering import rows_of
 from fedra.faces.datasets.lfw_lists import read_pair_list
 from fedra.faces.datasets.named_pair import NamedPair, Photo
+from fedra.file_reading import LARGE, read_file
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,7 @@ def _images(
 
 def _read_bin(path: Path, size: int, stream: bool) -> dict[str, Tensor]:
     """Read a .bin file; with `stream`, its images stay encoded, one after the other, with the end of each."""
-    content = read_pickle(path.read_bytes(), path, "a .bin file of verification pairs")
+    content = read_pickle(read_file(path, LARGE), path, "a .bin file of verification pairs")
     if not isinstance(content, tuple | list) or len(content) != 2:
         raise DataError(f"{path} must contain a list of images and a list of booleans: download it again")
     encoded, same = _check_images(path, content[0]), _check_labels(path, content[1])

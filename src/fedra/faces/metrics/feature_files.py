@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedra.errors import DataError
 from fedra.faces.metrics.search import Done, ignore_progress
+from fedra.file_reading import SMALL, read_file
 from fedra.writing import write_atomically
 
 HEADER_BYTES = 16
@@ -62,7 +63,7 @@ def read_feature(path: Path | str) -> Tensor:
     """
     path = Path(path)
     try:
-        data = path.read_bytes()
+        data = read_file(path, SMALL)
     except OSError as error:
         raise DataError(f"the feature file '{path}' cannot be read ({error.strerror}): check the path") from None
     header = tuple(np.frombuffer(data[:HEADER_BYTES], dtype="<i4").tolist()) if len(data) > HEADER_BYTES else ()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedra.errors import DataError
+from fedra.file_reading import LARGE, read_text_file
 from fedra.writing import write_atomically
 
 
@@ -27,7 +28,7 @@ class HeldOut:
         if not path.exists():
             return cls(path, set(), set())
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))
+            table = json.loads(read_text_file(path, LARGE))
             return cls(path, set(table["tested"]), set(table["trained"]))
         except (ValueError, KeyError, TypeError):
             raise DataError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedra.errors import DataError
+from fedra.file_reading import LARGE, read_text_file
 from fedra.writing import write_atomically
 
 
@@ -32,7 +33,7 @@ class IdentityBook:
         if not path.exists():
             return cls(path, {})
         try:
-            people = json.loads(path.read_text(encoding="utf-8"))
+            people = json.loads(read_text_file(path, LARGE))
             valid = all(
                 len(set(names)) == len(names) and all(isinstance(n, str) for n in names) for names in people.values()
             )

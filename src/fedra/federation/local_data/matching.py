@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fedra.errors import ConfigError
 from fedra.federation.keys import group_digits
+from fedra.file_reading import read_text_file
 from fedra.writing import write_atomically
 
 SECRET = "match.secret"
@@ -52,7 +53,7 @@ def read_secret(folder: Path) -> bytes:
 def parse_secret(path: Path) -> bytes:
     """Read a secret's file."""
     try:
-        text = path.read_text(encoding="ascii").strip() if path.stat().st_size < 1000 else ""
+        text = read_text_file(path).strip()
     except FileNotFoundError:
         raise ConfigError(f"the secret '{path}' must exist, got no such file: check the path") from None
     except (UnicodeDecodeError, IsADirectoryError):
