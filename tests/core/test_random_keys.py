@@ -121,3 +121,8 @@ def test_orders_differ_by_seed_round_client_and_epoch() -> None:
 
 def test_an_order_is_the_same_tomorrow() -> None:
     assert shuffles(0, 0, [0], [8], 1).tolist() == [[7, 0, 5, 6, 2, 3, 1, 4]]
+
+
+def test_equal_hashes_keep_the_order_of_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedra.core.random._mix", np.zeros_like)
+    assert shuffles(0, 0, [4, 5], [300, 200], 1)[0].tolist() == [*range(300), *range(200)]

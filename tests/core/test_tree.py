@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.func import grad, vmap
 
 from fedra.core import tree
 from fedra.core.tree import Params
@@ -84,3 +85,17 @@ def test_one_bad_entry_spoils_the_tree() -> None:
     assert tree.is_finite(good)
     assert not tree.is_finite({**good, "y": torch.tensor([0.0, torch.nan])})
     assert not tree.is_finite({**good, "y": torch.tensor([0.0, -torch.inf])})
+
+
+def test_gradients_that_share_memory_are_copied_inside_vmap_too() -> None:
+    def change(params: Params) -> Params:
+        gradient = grad(lambda p: (p["a"] + p["b"]).sum() + (p["c"] ** 2).sum())(params)
+        own = dict(zip(gradient, tree.unalias(gradient.values()), strict=True))
+        own["a"].add_(params["a"])
+        return {**own, "kept": torch.tensor(float(own["c"] is gradient["c"]))}
+
+    values = {name: torch.randn(4, 3) for name in "abc"}
+    found = vmap(change)(values)
+    assert torch.equal(found["a"], 1 + values["a"])
+    assert torch.equal(found["b"], torch.ones(4, 3))
+    assert found["kept"].all(), "what shares nothing is not copied"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedra.core import tree
-from fedra.core.tree import accumulate_stack
+from fedra.core.tree import accumulate, accumulate_rows, accumulate_stack
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
 
@@ -90,3 +90,23 @@ def test_stacks_add_up_as_their_slices_do() -> None:
         rows = torch.cat([first.delta[name], more.delta[name]])
         assert torch.allclose(value, torch.tensordot(weights, rows, 1), atol=1e-5)
     assert accumulate_stack({}, {}, [1.0]) == {}
+
+
+@pytest.mark.parametrize("weights", [[0.3] * 7, [0.1, 0.1, -2.0, 0.7, 0.7, 0.7, 1.0]], ids=["equal", "different"])
+def test_rows_add_up_to_the_bits_of_one_after_another(weights: list[float]) -> None:
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"matrix": (7, 33, 5), "vector": (7, 9), "scalar": (7,)}
+    stacks = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()}
+    one_by_one: dict[str, torch.Tensor] = {}
+    for row, weight in enumerate(weights):
+        one_by_one = accumulate(one_by_one, {name: value[row] for name, value in stacks.items()}, weight)
+    first = accumulate_rows({}, {name: value[:3] for name, value in stacks.items()}, weights[:3])
+    total = accumulate_rows(first, {name: value[3:] for name, value in stacks.items()}, weights[3:])
+    assert all(torch.equal(total[name], one_by_one[name]) for name in shapes)
+
+
+def test_a_change_whose_squares_overflow_is_still_finite() -> None:
+    whole = stack()
+    whole.delta["w"][1] = 1e30
+    assert whole.update_norms[1] == float("inf")
+    assert whole.finite == [True, True, True]

@@ -12,10 +12,11 @@ import torch
 
 from fedra.core.tree import flatten
 from fedra.errors import RunFailed
-from fedra.storage.client_state import ClientStates, pack
+from fedra.storage.client_state import ClientFiles, ClientStates, group_by_stack, pack
 from fedra.storage.client_state import client_files as files
-from fedra.storage.client_state.packed_tree import decode, encode
-from remembering import SIZE, filled, memory, settle, value_of
+from fedra.storage.client_state.packed_tree import decode, encode, pack_stack
+from fedra.storage.client_state.store import MOSTLY_USED
+from remembering import MB, SIZE, filled, memory, settle, value_of
 
 
 @pytest.mark.parametrize("ram", [0.0, 0.5, 1.0, 3.0, 100.0])
@@ -92,6 +93,46 @@ def test_without_a_folder_the_overflow_is_temporary(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
+def stacked(clients: int, first: float) -> dict[str, torch.Tensor]:
+    return {"part|w": first + torch.arange(float(clients))[:, None].expand(clients, SIZE // 4)}
+
+
+def test_states_of_a_stack_stay_together_and_are_not_copied() -> None:
+    store = ClientStates()
+    values = {path: value.contiguous() for path, value in stacked(4, 1).items()}
+    store.put(1, dict(zip((7, 3, 5, 9), store.pack_stack(values, 4), strict=True)))
+    ((indices, found),) = group_by_stack(store.find([7, 3, 5, 9]))
+    assert (list(indices), found["part|w"].data_ptr()) == ([0, 1, 2, 3], values["part|w"].data_ptr())
+    store.put(2, {4: store.pack(memory(10))})
+    groups = group_by_stack(store.find([5, 4, 8, 7]))
+    assert [(indices, rows["part|w"][:, 0].tolist()) for indices, rows in groups] == [([0, 3], [3, 1]), ([1], [10])]
+    assert [value_of(store.get(client)) for client in (3, 4, 5, 6, 7, 9)] == [2, 10, 3, 0, 1, 4]
+
+
+def test_a_stack_shrinks_when_a_part_of_it_is_replaced() -> None:
+    """The memory of a stack cannot be freed row by row."""
+    store = ClientStates()
+    for round in range(1, 9):
+        store.put(round, dict(enumerate(store.pack_stack(stacked(8 - round + 1, 10.0 * round), 8 - round + 1))))
+    assert [value_of(store.get(client)) for client in range(8)] == [80, 71, 62, 53, 44, 35, 26, 17]
+    stacks = {found.stack for found in store.find(range(8)) if found is not None}
+    held = sum(value.untyped_storage().nbytes() for stack in stacks for value in stack.values.values())
+    assert held <= 8 / MOSTLY_USED * SIZE
+    assert store.resident == 8 * SIZE
+
+
+@pytest.mark.parametrize("ram", [0.0, 2.0, 5.0])
+def test_states_of_a_stack_leave_ram_one_by_one(tmp_path: Path, ram: float) -> None:
+    store = ClientStates(ClientFiles(tmp_path), ram * MB)
+    for round in range(1, 4):
+        store.put(round, dict(enumerate(store.pack_stack(stacked(6 - round, round), 6 - round))))
+        store.expect(())
+        settle(store)
+    assert store.resident <= ram * SIZE
+    assert [value_of(store.get(client)) for client in range(6)] == [3, 4, 5, 5, 5, 0]
+    store.close()
+
+
 def test_precision_rounds_vectors_and_nothing_else() -> None:
     values = {"a": torch.tensor([1 / 3]), "b": {"n": torch.tensor(1 / 3), "k": torch.tensor([7])}}
     values["d"] = torch.tensor([1 / 3], dtype=torch.float64)
@@ -104,6 +145,9 @@ def test_precision_rounds_vectors_and_nothing_else() -> None:
             assert torch.equal(found["b|n"], values["b"]["n"])
             assert torch.equal(found["b|k"], values["b"]["k"])
     assert pack(values, "float16").nbytes == 2 + 4 + 8 + 2
+    twice = pack_stack({path: value.expand(2, *value.shape) for path, value in flatten(values).items()}, 2, "float16")
+    assert twice.trees()[1].nbytes == 2 + 4 + 8 + 2
+    assert twice.take([1])["a"].dtype is torch.float32
     assert torch.equal(flatten(pack(values).tree())["d"], values["d"])
 
 

@@ -81,9 +81,13 @@ class NovaDirection(ControlTerm, SumsUploads):
         return {"own": own}, {"scale": sent, **self.upload_factors(local.client)}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
-        weight = upload.examples * upload.extras[self.name]["scale"].item()
-        direction = tree.accumulate(total.get("direction", {}), self.divided_update(upload), weight)
-        return {"direction": direction, "examples": total.get("examples", 0) + upload.examples}
+        return self.collect_stack(total, Uploads.of(upload))
+
+    def collect_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        scales = uploads.extras[self.name]["scale"].flatten().tolist()
+        weights = list(map(operator.mul, uploads.examples, scales))
+        direction = tree.accumulate_rows(total.get("direction", {}), self.divided_updates(uploads), weights)
+        return {"direction": direction, "examples": total.get("examples", 0) + sum(uploads.examples)}
 
     def summands(self, uploads: Uploads, terms: ReleaseTerms) -> Tree:
         if not self.refresh:

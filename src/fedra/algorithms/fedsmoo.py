@@ -19,6 +19,7 @@ from fedra.core.capabilities import ClientState, CollectsUploads, ComparesWithOr
 from fedra.core.model import Weights
 from fedra.core.part import GradientFunction, GradientRule
 from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Client, Local, Population, Server, Upload, View
 from fedra.parts.gradient import TINY, AlsoDescend
 from fedra.parts.objective import DynamicRegularizer
@@ -74,7 +75,11 @@ class SharedPerturb(
         return {"dual": dual}, {"dual": tree.select(dual, [name for name in local.drift if name in sent])}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
-        return {"dual": tree.accumulate(total.get("dual", {}), upload.extras[self.name]["dual"])}
+        return self.collect_stack(total, Uploads.of(upload))
+
+    def collect_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        sent = uploads.extras[self.name]["dual"]
+        return {"dual": tree.accumulate_rows(total.get("dual", {}), sent, [1.0] * len(uploads))}
 
     def finish_round(self, before: Server, server: Server, total: Tree, population: Population) -> Server:
         scaled = tree.scale(total["dual"], self.rho / tree.norm(total["dual"]).clamp(min=TINY))

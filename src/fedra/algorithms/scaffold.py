@@ -53,9 +53,12 @@ class ControlVariates(ControlTerm, SumsUploads):
         return {"own": own}, {"rate": rate, **self.upload_factors(local.client)}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
-        rate = upload.extras[self.name]["rate"].item()
-        drift = tree.accumulate(total.get("drift", {}), self.divided_update(upload), rate)
-        return {"drift": drift, "clients": total.get("clients", 0) + 1}
+        return self.collect_stack(total, Uploads.of(upload))
+
+    def collect_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        rates = uploads.extras[self.name]["rate"].flatten().tolist()
+        drift = tree.accumulate_rows(total.get("drift", {}), self.divided_updates(uploads), rates)
+        return {"drift": drift, "clients": total.get("clients", 0) + len(uploads)}
 
     def summands(self, uploads: Uploads, terms: ReleaseTerms) -> Tree:
         if terms.equal_steps and not self.size_aware:

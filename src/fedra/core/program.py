@@ -146,10 +146,9 @@ class ClientProgram:
             extras = {name: values for name, values in extras.items() if name != rule.name}
         sent = sharing.averaged(delta)
         means, broken = metrics.summary(steps)
-        means["update_norm"] = update_norms(sent, len(steps))
         effective = self.optimizer.effective_steps if self.algorithm.counts_steps else float
         lengths = {count: effective(count) for count in set(steps)}
-        return Uploads(
+        uploads = Uploads(
             delta=sent,
             buffers=sharing.averaged(buffers),
             examples=examples,
@@ -159,6 +158,8 @@ class ClientProgram:
             metrics=means,
             broken_step=broken,
         )
+        means["update_norm"] = uploads.update_norms
+        return uploads
 
 
 def nest(algorithm: Algorithm, view: View) -> GradientFunction:
@@ -249,15 +250,6 @@ class StepMetrics:
 
 def _updated(state: Tree) -> Tree:
     return {"params": state["params"], "optimizer": state["optimizer"]}
-
-
-def update_norms(delta: Params, count: int) -> list[float]:
-    """The Euclidean norm of each client's change, from a stack of them."""
-    if not delta:
-        return [0.0] * count
-    lengths = [torch.linalg.vector_norm(value.reshape(count, -1), dim=1) for value in delta.values()]
-    norms: list[float] = torch.linalg.vector_norm(torch.stack(lengths), dim=0).tolist()
-    return norms
 
 
 def _check_finished(part: str, result: Any) -> tuple[Tree, Tree]:

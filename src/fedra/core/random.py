@@ -41,8 +41,15 @@ def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int]
     for place, epoch in enumerate(wanted):
         hashes = _mix(streams + (np.uint64(epoch) << np.uint64(40)) + index)
         # The client above 40 bits of the hash: one sort orders all clients separately.
-        orders[place] = np.argsort(owner << np.uint64(40) | hashes >> np.uint64(24), kind="stable") - first
+        orders[place] = _stable_order(owner << np.uint64(40) | hashes >> np.uint64(24)) - first
     return orders
+
+
+def _stable_order(keys: np.ndarray) -> np.ndarray:
+    """The order that a stable sort gives; the other sort is several times faster, and the same if no keys are equal."""
+    order = np.argsort(keys)
+    ranked = keys[order]
+    return np.argsort(keys, kind="stable") if (ranked[1:] == ranked[:-1]).any() else order
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

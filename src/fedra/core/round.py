@@ -122,11 +122,13 @@ class Fold(SingleUploads):
 
     @torch.no_grad()
     def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
-        """Fold in a stack: the combine rule takes it whole, parts that collect get one upload after another."""
+        """Fold in a stack of uploads."""
         self._combined = self._algorithm.combine.add_stack(self._combined, uploads)
         combine = self._algorithm.combine
         if not isinstance(combine, Selecting) and not combine.robust:
-            self._collect(uploads)
+            for name, part in self._collecting.items():
+                if part.collects:
+                    self._totals[name] = part.collect_stack(self._totals[name], uploads)
         elif combine.robust and any(part.collects for part in self._collecting.values()):
             self._held += uploads
         self.uploads += len(uploads)

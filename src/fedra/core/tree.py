@@ -12,10 +12,12 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 from fedra.errors import ConfigError
 
@@ -145,6 +147,31 @@ def accumulate_stack(total: Params, stacks: Params, weights: Sequence[float]) ->
     return total
 
 
+def accumulate_rows(total: Params, stacks: Params, weights: Sequence[float]) -> Params:
+    """Add weights[k] * stacks[k] to `total` in place for one k after another, with the bits of `accumulate`.
+
+    Args:
+        total: The sum so far; empty to start.
+        stacks: Tensors whose first dimension is k.
+        weights: One factor for each k.
+
+    Returns:
+        The new total.
+    """
+    begin = 0
+    if not total:
+        total, begin = {name: stack[0] * weights[0] for name, stack in stacks.items()}, 1
+    for weight, equal in groupby(range(begin, len(weights)), lambda row: weights[row]):
+        rows = list(equal)
+        for name, stack in stacks.items():
+            # One addition per row, in order, without a call from Python for each. The last dimension is added because
+            # the kernel for vectors rounds scalars otherwise.
+            index = torch.zeros(len(rows), dtype=torch.long, device=stack.device)
+            added = stack[rows[0] : rows[-1] + 1].unsqueeze(-1)
+            total[name].unsqueeze(0).unsqueeze(-1).index_add_(0, index, added, alpha=weight)
+    return total
+
+
 def dot(left: Params, right: Params) -> Tensor:
     """The inner product.
 
@@ -175,12 +202,15 @@ def norm(values: Params) -> Tensor:
 
 
 def unalias(gradients: Iterable[Tensor]) -> list[Tensor]:
-    """Copy gradients that share memory, as autograd's may, so they can be changed in place."""
+    """Copy gradients that share memory, as autograd's may, so they can be changed in place; also inside vmap."""
     seen: set[int] = set()
     own = []
     for gradient in gradients:
-        own.append(gradient.clone() if gradient.data_ptr() in seen or 0 in gradient.stride() else gradient)
-        seen.add(gradient.data_ptr())
+        plain = gradient
+        while is_functorch_wrapped_tensor(plain):
+            plain = get_unwrapped(plain)
+        own.append(gradient.clone() if plain.data_ptr() in seen or 0 in plain.stride() else gradient)
+        seen.add(plain.data_ptr())
     return own
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -94,12 +95,19 @@ class Uploads:
         )
 
     @cached_property
+    def update_norms(self) -> list[float]:
+        """The Euclidean norm of each client's change."""
+        return norms_of(self.delta, len(self))
+
+    @cached_property
     def finite(self) -> list[bool]:
-        """Whether all entries of each upload are finite, with one device synchronization.
+        """Whether all entries of each upload are finite, with few device synchronizations.
 
         Entries so large that their sum overflows count as not finite.
         """
-        tensors = [*self.delta.values(), *self.buffers.values(), *tree.flatten(self.extras).values()]
+        tensors = [*self.buffers.values(), *tree.flatten(self.extras).values()]
+        if not all(map(math.isfinite, self.update_norms)):  # a change with a finite norm is finite
+            tensors += self.delta.values()
         sums = [value.reshape(len(self), -1).sum(dim=1) for value in tensors if value.is_floating_point()]
         if not sums:
             return [True] * len(self)
@@ -121,3 +129,12 @@ def _each(record: Upload | Uploads, function: Callable[[Any], Any]) -> dict[str,
 def stack_of_one(value: Tensor) -> Tensor:
     """The tensor as a stack of one."""
     return value.unsqueeze(0)
+
+
+def norms_of(stacks: Params, count: int) -> list[float]:
+    """The Euclidean norm of each of the `count` clients' tensors, from stacks of them."""
+    if not stacks:
+        return [0.0] * count
+    lengths = [torch.linalg.vector_norm(value.reshape(count, -1), dim=1) for value in stacks.values()]
+    norms: list[float] = torch.linalg.vector_norm(torch.stack(lengths), dim=0).tolist()
+    return norms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -228,8 +229,8 @@ class View:
         else:
             gradient = {name: torch.zeros_like(params[name]) for name in names}
         closed = [term for term in terms if term.closed_form]
-        if closed and self.functional:  # in-place sums must not alias, as in `tree.unalias`
-            gradient = {name: value.clone() for name, value in gradient.items()}
+        if closed and self.functional:
+            gradient = dict(zip(gradient, tree.unalias(gradient.values()), strict=True))
         for term in closed:
             term.add_gradient(gradient, params, self)
         return gradient
@@ -351,12 +352,12 @@ class Local:
     steps: int
     carried: Tree = field(default_factory=dict)
 
-    @property
+    @cached_property
     def delta(self) -> Params:
         """The change of each parameter."""
         return {name: value - self.client.origin.params[name] for name, value in self.weights.params.items()}
 
-    @property
+    @cached_property
     def drift(self) -> Params:
         """The change of each parameter that is not private."""
         private = self.client.memory.get("sharing", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +55,9 @@ class CohortRule:
             drawn = np.random.RandomState(round + attempt * 100_003).choice(count, size, replace=False).tolist()
         else:
             drawn = torch.randperm(count, generator=generator(seed, "cohort", round, attempt))[:size].tolist()
-        return sorted(drawn, key=lambda client: (-clients.size(client), client))
+        found, sizes = np.array(drawn, dtype=np.int64), np.fromiter(map(clients.size, drawn), np.int64)
+        ordered: list[int] = found[np.lexsort((found, -sizes))].tolist()
+        return ordered
 
     def rounds_apart(self, clients: int) -> int:
         """Return the fewest rounds from one turn of a client to its next: more than 1 in rotation alone."""
@@ -185,6 +188,8 @@ def rejection_reasons(uploads: Uploads, expected: Expected, sizes: Sequence[rang
     if mismatch:
         return [mismatch] * len(uploads)
     impossible = _impossible_statistics(uploads.buffers, len(uploads))
+    if _are_plausible(uploads, sizes) and not any(impossible):
+        return [None] * len(uploads)
     return [
         _miscounted(uploads, index, sizes[index] if sizes else None)
         or _misreported(uploads.metrics, index)
@@ -198,6 +203,20 @@ def possible_sizes(job: ServerJob, clients: Sequence[int]) -> list[range]:
     """Return how many examples each client may train on: its own, and public ones if there are any."""
     public = 0 if job.public is None else len(job.public.examples)
     return [range(job.clients.size(client), job.clients.size(client) + public + 1) for client in clients]
+
+
+def _are_plausible(uploads: Uploads, sizes: Sequence[range]) -> bool:
+    """Return whether all uploads of a stack pass all checks, without a look at each."""
+    numbers = {kind for values in uploads.metrics.values() for kind in set(map(type, values))}
+    return (
+        min(uploads.examples) >= 1
+        and all(map(operator.contains, sizes, uploads.examples))
+        and min(uploads.steps) >= 1
+        and all(0 < effective < math.inf for effective in set(uploads.effective_steps))
+        and numbers <= {int, float}
+        and set(uploads.broken_step) == {None}
+        and all(uploads.finite)
+    )
 
 
 def _miscounted(uploads: Uploads, index: int, size: range | None) -> str | None:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
 
 from fedra.callbacks.callback import RoundReport
 from fedra.core.job import ServerJob
+from fedra.core.private_steps import private_steps
 from fedra.core.round import broadcast
 from fedra.core.tree import Tree
-from fedra.core.uploads import Uploads
 from fedra.core.view import Server
 from fedra.errors import RunFailed
 from fedra.experiment.cohort import Expected, FaultRule, is_figure, possible_sizes, rejection_reasons
 from fedra.experiment.evaluators.evaluator import EvaluationOutcome, RoundTest
 from fedra.experiment.plan import Plan, RoundFold
 from fedra.privacy.secure.secure_messages import SecureRoundError
-from fedra.runners.base import Absent, Result, Runner, Summed
-from fedra.storage.client_state import ClientStates, PackedTree
+from fedra.runners.base import Absent, Result, Results, Runner, Summed
+from fedra.runners.stacked_states import StackedTrees, StateGroup, recall_each
+from fedra.storage.client_state import ClientStates, PackedTree, group_by_stack
 from fedra.storage.state import State
 
 
@@ -36,9 +37,35 @@ class Start:
     memories: ClientStates
     ahead: Mapping[int, PackedTree] = field(default_factory=dict)
 
-    def memory(self, client: int) -> Tree:
-        """Return the client's state."""
-        return self.ahead[client].tree() if client in self.ahead else self.memories.get(client)
+    def find(self, clients: Sequence[int]) -> list[PackedTree | None]:
+        """Return the clients' states, None for those without one."""
+        stored = self.memories.find(clients)
+        if not self.ahead:
+            return stored
+        return [self.ahead.get(client, old) for client, old in zip(clients, stored, strict=True)]
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Returns clients' states at the start of a round, with what the round adds to each."""
+
+    job: ServerJob
+    plan: Plan
+    start: Start
+
+    def __call__(self, client: int) -> Tree:
+        """Return the state of one client."""
+        (found,) = self.start.find([client])
+        stored = {} if found is None else found.tree()
+        memory = self.job.client_state(client, self.start.server.weights, stored)
+        return self.plan.folding.prepare(self.job, self.start.round, client, memory)
+
+    def groups(self, clients: Sequence[int]) -> list[StateGroup]:
+        """Return the states of several clients, in stacks as they are stored unless the round adds to each."""
+        if self.job.owners is not None or private_steps(self.job.algorithm) is not None:
+            return recall_each(self, clients)
+        stored = group_by_stack(self.start.find(clients))
+        return [StateGroup(indices, StackedTrees(values, len(indices))) for indices, values in stored]
 
 
 @dataclass(frozen=True)
@@ -161,7 +188,7 @@ def _train(
         common = job.common(start.server.weights)
         start.memories.expect([*present, *_next_cohort(job, plan, start)])
         # A private cohort may be empty: noise alone then moves the model.
-        recall = partial(_recall, job, plan, start)
+        recall = Recall(job, plan, start)
         for some in runner.train(start.round, common, received, present, recall) if present else ():
             if isinstance(some, Absent):
                 lines += (_line(job, start.round, client, attempt, dropped=some.reason) for client in some.clients)
@@ -177,19 +204,18 @@ def _train(
             form = expected.holding(job.classes_of(some.clients[0]))
             reasons = rejection_reasons(some.uploads, form, possible_sizes(job, some.clients))
             accepted = [index for index, reason in enumerate(reasons) if reason is None]
-            columns = _upload_metrics(job, some.uploads)
-            for index, (client, reason) in enumerate(zip(some.clients, reasons, strict=True)):
-                lines.append(_line(job, start.round, client, attempt, reason, columns[index]))
-                if isinstance(some, Result) and some.restarted:
-                    lines[-1]["restarted"] = some.restarted
-                for observer in plan.observers if reason is None else ():
-                    lines[-1] |= observer.upload(client, some.uploads[index], start.server)
-                on_client(lines[-1])
+            restarted = some.restarted if isinstance(some, Result) else None
+            for index, line in enumerate(_upload_lines(job, start.round, attempt, some, reasons)):
+                lines.append(line)
+                if restarted:
+                    line["restarted"] = restarted
+                for observer in plan.observers if reasons[index] is None else ():
+                    line |= observer.upload(some.clients[index], some.uploads[index], start.server)
+                on_client(line)
             if accepted:
                 senders = [some.clients[index] for index in accepted]
                 fold.add_stack(job.add_classes(senders, some.uploads.select(accepted)), senders)
-            states = {some.clients[index]: some.memories[index] for index in accepted if some.memories[index]}
-            memory |= {client: start.memories.pack(one) for client, one in states.items()}
+            memory |= _pack(start.memories, some, accepted)
             examples += sum(some.uploads.examples[index] for index in accepted) * job.local.epochs
         mark_restarts(lines, start.memories.losses())
         if plan.faults.enough(fold.uploads, len(cohort), plan.folding.least):
@@ -247,9 +273,12 @@ def mark_restarts(lines: list[dict[str, Any]], losses: Mapping[int, str]) -> Non
             line["restarted"] = losses[line["client"]]
 
 
-def _recall(job: ServerJob, plan: Plan, start: Start, client: int) -> Tree:
-    memory = job.client_state(client, start.server.weights, start.memory(client))
-    return plan.folding.prepare(job, start.round, client, memory)
+def _pack(memories: ClientStates, some: Result | Results, accepted: Sequence[int]) -> dict[int, PackedTree]:
+    """Return the new states of the accepted clients, packed; no state is left out."""
+    states = some.memories.select(accepted)
+    if not states.values or not accepted:
+        return {}
+    return dict(zip((some.clients[i] for i in accepted), memories.pack_stack(states.values, len(states)), strict=True))
 
 
 def _line(
@@ -263,11 +292,26 @@ def _line(
     return line
 
 
-def _upload_metrics(job: ServerJob, uploads: Uploads) -> list[dict[str, Any]]:
-    """Return the metrics of each upload for the record of its client; a rejected one may have other names."""
-    metrics = {name: values for name, values in uploads.metrics.items() if is_figure(name)}
-    columns = {"steps": uploads.steps, **metrics, "bytes_up": [job.bytes_up(uploads)] * len(uploads)}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+def _upload_lines(
+    job: ServerJob, round: int, attempt: int, some: Result | Results, reasons: Sequence[str | None]
+) -> list[dict[str, Any]]:
+    """Return the records of clients that sent an upload; the metrics of a rejected one may have other names."""
+    uploads = some.uploads
+    columns: dict[str, Iterable[Any]] = {
+        "round": repeat(round + 1),
+        "client": some.clients,
+        "examples": map(job.clients.size, some.clients),
+        "steps": uploads.steps,
+        **{name: values for name, values in uploads.metrics.items() if is_figure(name)},
+        "bytes_up": repeat(job.bytes_up(uploads)),
+        **({"attempt": repeat(attempt + 1)} if attempt else {}),
+    }
+    names = tuple(columns)
+    lines = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=False)]
+    for line, reason in zip(lines, reasons, strict=True):
+        if reason is not None:
+            line["dropped"] = reason
+    return lines
 
 
 def _metrics(job: ServerJob, start: Start, outcome: EvaluationOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from torch import Tensor
 from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import ServerJob
 from fedra.core.model import Weights
-from fedra.core.program import update_norms
 from fedra.core.tree import Params, Tree
+from fedra.core.uploads import norms_of
 from fedra.core.view import Upload
 from fedra.experiment.cohort import Expected, Form
 from fedra.federation import wire
@@ -366,6 +366,6 @@ def _tests(answer: Packet, clients: Sequence[int]) -> wire.EvaluateAnswer | str:
 def _norm(delta: Params) -> float:
     try:
         stacked = {name: value.unsqueeze(0) for name, value in delta.items()}
-        return update_norms(stacked, 1)[0]
+        return norms_of(stacked, 1)[0]
     except (RuntimeError, AttributeError, TypeError):
         return math.nan

@@ -21,6 +21,7 @@ from fedra.core.capabilities import (
 from fedra.core.model import Output, Weights
 from fedra.core.part import Term
 from fedra.core.tree import Params, Tree
+from fedra.core.uploads import Uploads
 from fedra.core.view import Client, Local, Population, Server, Upload, View
 from fedra.registry import Positive, Strength
 
@@ -130,19 +131,18 @@ class ControlTerm(Term, ClientState, ServerState, CollectsUploads, CountsSteps, 
         inverse = {name: values[name].new_tensor([1 / factor]) for name, factor in factors.items() if factor != 1}
         return {"inverse": inverse} if inverse else {}
 
-    def divided_update(self, upload: Upload) -> Params:
-        """Return a client's update as if all parameters had the same learning rate.
+    def divided_updates(self, uploads: Uploads) -> Params:
+        """Return the clients' updates as if all parameters had the same learning rate.
 
         Args:
-            upload: The upload, with the extras of `upload_factors`.
+            uploads: The uploads, with the extras of `upload_factors`.
 
         Returns:
-            The update by parameter name.
+            The stacked updates by parameter name.
         """
-        inverse = upload.extras[self.name].get("inverse")
-        if inverse is None:
-            return upload.delta
-        return {name: value * inverse[name] if name in inverse else value for name, value in upload.delta.items()}
+        inverse: Params = uploads.extras[self.name].get("inverse", {})
+        factors = {name: value.view(-1, *[1] * (uploads.delta[name].dim() - 1)) for name, value in inverse.items()}
+        return {name: value * factors[name] if name in factors else value for name, value in uploads.delta.items()}
 
     def correction(self, client: Client) -> Params:
         """Return mean / ratio - own: the term's gradient.
@@ -213,7 +213,10 @@ class DynamicRegularizer(Term, ClientState, ServerState, SumsUploads):
         return {"linear": tree.add(local.client.memory[self.name]["linear"], local.drift, -self.alpha)}, {}
 
     def collect(self, total: Tree, upload: Upload) -> Tree:
-        return {"drift": tree.accumulate(total.get("drift", {}), upload.delta)}
+        return self.collect_stack(total, Uploads.of(upload))
+
+    def collect_stack(self, total: Tree, uploads: Uploads) -> Tree:
+        return {"drift": tree.accumulate_rows(total.get("drift", {}), uploads.delta, [1.0] * len(uploads))}
 
     def released_total(self, update: Params, sums: Tree, clients: float, terms: ReleaseTerms) -> Tree:
         return {"drift": update}

@@ -16,6 +16,7 @@ from fedra.core.tree import Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
 from fedra.errors import RunError
+from fedra.runners.stacked_states import StackedTrees
 
 MOST_WORKERS = 4096
 """Largest number of workers, or of threads of one; torch and the system take no arbitrary numbers."""
@@ -38,8 +39,8 @@ class Result(NamedTuple):
         return (self.client,)
 
     @property
-    def memories(self) -> Sequence[Tree]:
-        return (self.memory,)
+    def memories(self) -> StackedTrees:
+        return StackedTrees.of(self.memory)
 
     @property
     def uploads(self) -> Uploads:
@@ -51,7 +52,7 @@ class Results:
     """The results of a stack of clients."""
 
     clients: Sequence[int]
-    memories: Sequence[Tree]
+    memories: StackedTrees
     uploads: Uploads
 
 

@@ -24,6 +24,7 @@ from fedra.runners.ray_cluster import RayCluster, count_workers
 from fedra.runners.ray_pool import RayPool
 from fedra.runners.ray_worker import TrainGroup
 from fedra.runners.stacked import check_stackable
+from fedra.runners.stacked_states import recall_groups
 from fedra.runners.tasks import evaluation_tasks
 
 SECONDS = 0.1
@@ -60,7 +61,7 @@ class RayRunner:
         groups = self._groups(cohort)
 
         def task(clients: Sequence[int]) -> TrainGroup:
-            return TrainGroup(round, clients, list(map(memory, clients)), self._stack > 1)
+            return TrainGroup(round, clients, recall_groups(memory, clients), self._stack > 1)
 
         for clients, answer, seconds in self._pool.map(groups, task, self._common(origin, received)):
             if isinstance(answer, Results):

@@ -23,16 +23,20 @@ from fedra.runners.packing import Packed, pack, unpack
 from fedra.runners.pages import keep_freed_memory
 from fedra.runners.ray_cluster import import_ray
 from fedra.runners.stacked import StackedRunner
+from fedra.runners.stacked_states import StateGroup
 from fedra.runners.tasks import Evaluate, make_picklable, run_task
 
 
 @dataclass(frozen=True)
 class TrainGroup:
-    """Train several clients. The answer to a stack is `Results`, to others a list of new states and uploads."""
+    """Train several clients from the states of those that have one.
+
+    The answer to a stack is `Results`, to others a list of new states and uploads.
+    """
 
     round: int
     clients: Sequence[int]
-    memories: Sequence[Tree]
+    states: Sequence[StateGroup]
     stack: bool
 
 
@@ -95,14 +99,16 @@ class RayWorker:
 
     def _train(self, task: TrainGroup, weights: Weights, received: Tree) -> list[tuple[Tree, Upload]]:
         assert self._job is not None
-        pairs = zip(task.clients, task.memories, strict=True)
-        return [run_client(self._job, task.round, client, weights, received, memory) for client, memory in pairs]
+        stored = {index: state for group in task.states for index, state in zip(*group, strict=True)}
+        return [
+            run_client(self._job, task.round, client, weights, received, stored.get(index, {}))
+            for index, client in enumerate(task.clients)
+        ]
 
     def _train_stack(self, task: TrainGroup, weights: Weights, received: Tree) -> Results:
         assert self._job is not None
         self._stacks = self._stacks or StackedRunner(self._job, chunk=None, threads=self._threads)
-        memories = dict(zip(task.clients, task.memories, strict=True))
-        return self._stacks.train_chunk(task.round, weights, received, task.clients, memories.__getitem__)
+        return self._stacks.train_chunk(task.round, weights, received, task.clients, task.states)
 
 
 def versions() -> str:

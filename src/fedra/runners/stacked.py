@@ -19,8 +19,9 @@ from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Model, Weights
 from fedra.core.part import Part
-from fedra.core.private_steps import client_secret
+from fedra.core.private_steps import client_secret, private_steps
 from fedra.core.program import ClientProgram
+from fedra.core.secret_numbers import Secret
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
 from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Results, Runner, threads
@@ -28,6 +29,7 @@ from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
 from fedra.runners.stacked_data import StackedData
 from fedra.runners.stacked_round import mixes_examples, train_stack
+from fedra.runners.stacked_states import StateGroup, recall_groups
 
 WEIGHT_COPIES = 6
 """Stacks of the size of the weights: weights, gradient, two of the optimizer, client state, a temporary one."""
@@ -58,16 +60,17 @@ class StackedRunner:
     ) -> Iterator[Results]:
         size = self._chunk or clients_at_once(self._job, origin, cohort, self._memory)
         for start in range(0, len(cohort), size):
-            yield self.train_chunk(round, origin, received, cohort[start : start + size], memory)
+            clients = cohort[start : start + size]
+            yield self.train_chunk(round, origin, received, clients, recall_groups(memory, clients))
 
     def train_chunk(
-        self, round: int, origin: Weights, received: Tree, clients: Sequence[int], memory: Callable[[int], Tree]
+        self, round: int, origin: Weights, received: Tree, clients: Sequence[int], states: Sequence[StateGroup]
     ) -> Results:
-        """Train these clients as one stack."""
+        """Train these clients as one stack, from the states of those that have one."""
         names = (*origin.params, *self._job.owned)
         with threads(self._threads or _threads(len(clients), origin)):
             program = self._job.program(round, origin, received, names, functional=True)
-            return self._train_chunk(round, program, clients, memory)
+            return self._train_chunk(round, program, clients, states)
 
     def evaluate(self, weights: Weights) -> Counts:
         return self._sequential.evaluate(weights)
@@ -79,24 +82,37 @@ class StackedRunner:
         """Do nothing."""
 
     def _train_chunk(
-        self, round: int, program: ClientProgram, clients: Sequence[int], memory: Callable[[int], Tree]
+        self, round: int, program: ClientProgram, clients: Sequence[int], states: Sequence[StateGroup]
     ) -> Results:
         try:
-            states = {client: memory(client) for client in clients}
-            secrets = {client: client_secret(self._job.algorithm, state) for client, state in states.items()}
-            data = StackedData(self._job, round, clients, secrets)
-            stored = [states[client] for client in data.clients]
+            data = StackedData(self._job, round, clients, _secrets(self._job, clients, states))
             check = data.pads and not self._padding_checked
-            memories, uploads = train_stack(program, data, stored, check_padding=check)
+            order = _places(clients, data.clients)
+            sorted_states = [StateGroup([order[index] for index in group.indices], group.states) for group in states]
+            memories, uploads = train_stack(program, data, sorted_states, check_padding=check)
             self._padding_checked |= data.pads
         except Exception as error:
             error.add_note(f"in round {round + 1}, in the stack of clients {list(clients)}")
             if isinstance(error, RuntimeError) and ("vmap" in str(error) or "functorch" in str(error)):
                 raise ConfigError(_explain(error, self._job.model.module)) from error
             raise
-        index = {client: index for index, client in enumerate(data.clients)}
-        order = [index[client] for client in clients]
-        return Results(clients, [memories[row] for row in order], uploads.select(order))
+        return Results(clients, memories.select(order), uploads.select(order))
+
+
+def _places(clients: Sequence[int], in_stack: Sequence[int]) -> Sequence[int]:
+    """Each client's place in the stack."""
+    if list(clients) == in_stack:
+        return range(len(in_stack))
+    places = {client: place for place, client in enumerate(in_stack)}
+    return [places[client] for client in clients]
+
+
+def _secrets(job: Job, clients: Sequence[int], states: Sequence[StateGroup]) -> dict[int, Secret | None]:
+    """The keys of the clients, if their local steps are private."""
+    if private_steps(job.algorithm) is None:
+        return {}
+    stored = {clients[index]: state for group in states for index, state in zip(*group, strict=True)}
+    return {client: client_secret(job.algorithm, stored.get(client, {})) for client in clients}
 
 
 def clients_at_once(job: Job, origin: Weights, cohort: Sequence[int], memory: float) -> int:

@@ -77,20 +77,24 @@ class StackedData:
         local = job.local
         self._epochs = local.epochs
         self._dtype, self._device = job.model.dtype, job.model.device
-        by_client = {client: job.clients.size(client) for client in clients}
-        for client, size in by_client.items():
-            check_not_empty(client, size)
-        ranges = {size: local.batch_ranges(size) for size in set(by_client.values())}
-        self.clients = sorted(clients, key=lambda client: -len(ranges[by_client[client]]))
-        self.examples = [by_client[client] for client in self.clients]
-        self.steps = [local.epochs * len(ranges[size]) for size in self.examples]
-        self.sizes = np.zeros((len(self.clients), self.steps[0]), dtype=np.int64)
+        counts = np.fromiter(map(job.clients.size, clients), np.int64, len(clients))
+        check_not_empty(clients[counts.argmin()], int(counts.min()))
+        different, kind = np.unique(counts, return_inverse=True)  # clients of one size have the same batches
+        lengths = [[end - start for start, end in local.batch_ranges(size)] for size in different.tolist()]
+        steps = local.epochs * np.array(list(map(len, lengths)))[kind]
+        order = np.argsort(-steps, kind="stable")
+        self.clients: list[int] = np.asarray(clients)[order].tolist()
+        self.examples: list[int] = counts[order].tolist()
+        self.steps: list[int] = steps[order].tolist()
+        batches = np.zeros((len(lengths), self.steps[0]), dtype=np.int64)
+        for row, own in zip(batches, lengths, strict=True):
+            row[: local.epochs * len(own)] = own * local.epochs
+        self.sizes = batches[kind[order]]
         sampled = self._sample(job, round) if local.sampling == "poisson" else None
-        lengths = {size: np.tile([end - start for start, end in own], local.epochs) for size, own in ranges.items()}
-        for row, size in enumerate(self.examples):
-            own = lengths[size] if sampled is None else [len(rows) for rows in sampled[row]]
-            self.sizes[row, : self.steps[row]] = own
-        whole, classes = job.clients.joined(self.clients), max(map(job.classes_of, self.clients))
+        for row, found in enumerate(sampled or ()):
+            self.sizes[row, : self.steps[row]] = list(map(len, found))
+        whole = job.clients.joined(self.clients)
+        classes = job.classes if job.owners is None else max(map(job.classes_of, self.clients))
         targets = whole.targets if whole else torch.cat([job.clients[client].targets for client in self.clients])
         self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
         draws = bool(job.algorithm.with_capability(StepDraws))
@@ -226,6 +230,8 @@ def _shuffled_rows(
     begin = epoch * orders.shape[1] + starts + batch * (local.batch or 0)
     slots = np.arange(sizes.max())
     real = slots < sizes[:, :, None]
+    if real.all():
+        return orders.reshape(-1)[begin[:, :, None] + slots] + starts[:, :, None]
     rows = np.broadcast_to(starts[:, :, None], real.shape).copy()
     rows[real] += orders.reshape(-1)[(begin[:, :, None] + slots)[real]]
     return rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from torch import Tensor
 from torch.func import vmap
 
 from fedra.core import tree
@@ -20,31 +19,33 @@ from fedra.core.tree import Params, Tree
 from fedra.core.view import Local
 from fedra.runners import stacked_tree as stack
 from fedra.runners.stacked_data import StackedData
+from fedra.runners.stacked_states import StackedTrees
 
 FEW = 4
 """Clients that are finished faster one by one than by setting up vmap."""
 
 
-def finish_clients(program: ClientProgram, data: StackedData, own: Tree) -> tuple[list[Tree], Tree]:
-    """Each client's new state, and the stacked extras."""
+def finish_clients(program: ClientProgram, data: StackedData, own: Tree) -> tuple[StackedTrees, Tree]:
+    """The clients' new states, and the stacked extras."""
+    count = len(data.clients)
     if not any(part.has_state for part in program.algorithm.with_capability(ClientState).values()):
-        return [{} for _ in data.clients], {}
+        return StackedTrees({}, count), {}
     flat = tree.flatten({name: value for name, value in own.items() if name != "optimizer"})
-    finished = list[tuple[Tree, Tree]]([({}, {})] * len(data.clients))
+    states, extras = [], []
     for (examples, steps), rows in _groups(data).items():
-        values = flat if len(rows) == len(data.clients) else {path: value[rows] for path, value in flat.items()}
+        values = flat if len(rows) == count else {path: value[rows] for path, value in flat.items()}
         found = _finish_together(program, own, values, examples, steps) if len(rows) > FEW else None
-        if found is not None and len(rows) == len(data.clients):
-            return _split(_detached(found[0], flat), len(rows)), _detached(found[1], flat)
         if found is None:
             each = [_finish(program, own, one, examples, steps) for one in stack.unstack(values, len(rows))]
-            pairs = [(_detached(memory, flat), _detached(sent, flat)) for memory, sent in each]
-        else:  # selected rows are copies already
-            pairs = list(zip(*(_split(values, len(rows)) for values in found), strict=True))
-        for row, pair in zip(rows, pairs, strict=True):
-            finished[row] = pair
-    extras = stack.stack_trees([sent for _, sent in finished], "extras", "finish_client")
-    return [memory for memory, _ in finished], extras
+            found = (
+                stack.stack_trees([state for state, _ in each], "client state", "finish_client"),
+                stack.stack_trees([sent for _, sent in each], "extras", "finish_client"),
+            )
+        states.append((rows, tree.flatten(found[0])))
+        extras.append((rows, tree.flatten(found[1])))
+    memories = stack.merge_groups(states, program.model.device, "client state", "finish_client")
+    sent = stack.merge_groups(extras, program.model.device, "extras", "finish_client")
+    return StackedTrees(_detached(memories, own["params"]), count), tree.unflatten(_detached(sent, own["params"]))
 
 
 def _groups(data: StackedData) -> dict[tuple[int, int], list[int]]:
@@ -75,16 +76,8 @@ def _finish(program: ClientProgram, own: Tree, values: Params, examples: int, st
     return program.finish(Local(client=client, weights=weights, steps=steps, carried=one["carried"]))
 
 
-def _detached(values: Tree, stacks: Params) -> Tree:
-    """Copy views of the stacks, which would keep them alive and change with them."""
-    addresses = {value.untyped_storage().data_ptr() for value in stacks.values()}
-
-    def detach(value: Tensor) -> Tensor:
-        return value.clone() if value.untyped_storage().data_ptr() in addresses else value
-
-    return tree.each(values, detach)
-
-
-def _split(values: Tree, count: int) -> list[Tree]:
-    """One tree of views per client."""
-    return [tree.unflatten(one) for one in stack.unstack(tree.flatten(values), count)]
+def _detached(values: Params, params: Params) -> Params:
+    """Copy views of the parameters, which become changes in place."""
+    addresses = {value.untyped_storage().data_ptr() for value in params.values()}
+    shared = {path for path, value in values.items() if value.untyped_storage().data_ptr() in addresses}
+    return {path: value.clone() if path in shared else value for path, value in values.items()}

@@ -27,20 +27,21 @@ from fedra.runners import stacked_teachers
 from fedra.runners import stacked_tree as stack
 from fedra.runners.stacked_data import StackedBatch, StackedData
 from fedra.runners.stacked_finish import finish_clients
+from fedra.runners.stacked_states import StackedTrees, StateGroup
 
 PADDING_NOISE = 1e-3
 """Relative difference of gradients allowed when padding changes; rounding causes far less."""
 
 
 def train_stack(
-    program: ClientProgram, data: StackedData, memories: Sequence[Tree], check_padding: bool
-) -> tuple[list[Tree], Uploads]:
+    program: ClientProgram, data: StackedData, states: Sequence[StateGroup], check_padding: bool
+) -> tuple[StackedTrees, Uploads]:
     """Train the clients of `data` from their states; returns new states and uploads in the same order.
 
     `check_padding` raises if a part depends on padding.
     """
-    own = begin(program, data, memories)
-    all_clients, carried = own, tree.flatten(own["carried"])
+    own = begin(program, data, states)
+    all_clients = own
     metrics = StepMetrics.empty(len(data.clients), data.steps[0], program.model.device)
     known = _look_up(program, own, data)
     for step, batch in enumerate(data):
@@ -54,8 +55,13 @@ def train_stack(
         program.advance(own, result)
         for name, value in result["buffers"].items():
             own["buffers"][name].copy_(value)
-        for path, value in tree.flatten(result["carried"]).items():
-            carried[path][: len(value)].copy_(value)
+        for part, carried in result["carried"].items():
+            if own is all_clients:
+                own["carried"][part] = tree.each(carried, Tensor.contiguous)
+                continue
+            before = tree.flatten(own["carried"][part])  # views of all clients' values
+            for path, value in tree.flatten(carried).items():
+                before[path].copy_(value)
         metrics.record(step, result["loss"], result["logs"])
     return finish(program, data, all_clients, metrics)
 
@@ -69,14 +75,9 @@ def _add_noise(program: ClientProgram, data: StackedData, gradient: Params, step
         add_noise(program.algorithm, own, data.secrets.get(client), step, data.examples[row])
 
 
-def begin(program: ClientProgram, data: StackedData, memories: Sequence[Tree]) -> Tree:
+def begin(program: ClientProgram, data: StackedData, states: Sequence[StateGroup]) -> Tree:
     """The stacked clients before their first step: everything that differs between clients."""
-    initial = {} if all(memories) else program.memory({})  # the same for all clients without state
-    memory: Tree = {}
-    if any(memories) or tree.flatten(initial):
-        stored = [program.model.arrange_tree(own) for own in memories]
-        states = [program.memory(own) if own else initial for own in stored]
-        memory = stack.stack_trees(states, "client state", "init_client")
+    memory = tree.unflatten(_recall(program, len(data.clients), states))
     own: Tree = {
         "memory": {name: memory.get(name, {}) for name in program.algorithm.with_capability(ClientState)},
         "examples": torch.tensor(data.examples, dtype=program.model.dtype, device=program.model.device),
@@ -89,6 +90,25 @@ def begin(program: ClientProgram, data: StackedData, memories: Sequence[Tree]) -
         state[kind] = {name: value.clone() if name in private else _contiguous(value) for name, value in values}
     state["carried"] = tree.each(state["carried"], _contiguous)
     return {**own, **state, "optimizer": program.optimizer.init(state["params"])}
+
+
+def _recall(program: ClientProgram, clients: int, states: Sequence[StateGroup]) -> Params:
+    """The state of every client by path: stored, or the initial one."""
+    initial = program.memory({})
+    groups: list[tuple[Sequence[int], Params]] = []
+    for indices, stored in states:
+        missing = [name for name in initial if not any(path.startswith(f"{name}|") for path in stored.values)]
+        if tree.flatten({name: initial[name] for name in missing}):  # it may depend on what the client keeps
+            each = (program.memory(program.model.arrange_tree(one)) for one in stored)
+            groups += (([index], StackedTrees.of(one).values) for index, one in zip(indices, each, strict=True))
+        else:
+            groups.append((indices, stored.values))
+    known = {index for indices, _ in groups for index in indices}
+    new = [index for index in range(clients) if index not in known]
+    if new:
+        flat = tree.flatten(initial)
+        groups.append((new, {path: value.expand(len(new), *value.shape) for path, value in flat.items()}))
+    return stack.merge_groups(groups, program.model.device)
 
 
 def _contiguous(value: Tensor) -> Tensor:
@@ -163,7 +183,7 @@ def check_masked(program: ClientProgram, own: Tree, batch: StackedBatch, known: 
 
 
 @torch.no_grad()
-def finish(program: ClientProgram, data: StackedData, own: Tree, metrics: StepMetrics) -> tuple[list[Tree], Uploads]:
+def finish(program: ClientProgram, data: StackedData, own: Tree, metrics: StepMetrics) -> tuple[StackedTrees, Uploads]:
     """The clients' new states and uploads."""
     memories, extras = finish_clients(program, data, own)
     # The weights become changes in place, which saves a second stack.

@@ -10,14 +10,28 @@ import torch
 from fedra.core import tree
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
+from fedra.runners.stacked_states import StackedTrees
 
 
-def stack_trees(trees: Sequence[Tree], what: str, hook: str) -> Tree:
-    """Stack the clients' trees, which must have equal names and shapes; `what` and `hook` name them in the error."""
-    if not any(trees):
-        return {}
-    flat = [tree.flatten(one) for one in trees]
-    shapes = [{path: value.shape for path, value in one.items()} for one in flat]
+def stack_trees(trees: Sequence[Tree], what: str, hook: str) -> Params:
+    """Stack the clients' trees by path; `what` and `hook` name them in the error if they differ in form."""
+    groups = [([index], StackedTrees.of(one).values) for index, one in enumerate(trees)]
+    return merge_groups(groups, None, what, hook)
+
+
+def merge_groups(
+    groups: Sequence[tuple[Sequence[int], Params]],
+    device: torch.device | None,
+    what: str = "client state",
+    hook: str = "init_client",
+) -> Params:
+    """Merge stacks of some clients each into one of all, in order; groups are given by the clients' indices.
+
+    Tensors must have equal names and shapes; `what` and `hook` name them in the error. The result is contiguous, as
+    kernels are selected by strides, and is not copied if there is one group in order.
+    """
+    groups = sorted(groups, key=lambda group: group[0][0])
+    shapes = [{path: value.shape[1:] for path, value in values.items()} for _, values in groups]
     for shape in shapes:
         if shape != shapes[0]:
             path, _ = next(iter(shape.items() ^ shapes[0].items()))
@@ -25,7 +39,15 @@ def stack_trees(trees: Sequence[Tree], what: str, hook: str) -> Tree:
                 f"{what} of the part '{path.partition('|')[0]}' must have the same names and shapes for all clients to "
                 f"be stacked, got different ones: return the same from {hook}, or use the runner 'processes'"
             )
-    return tree.unflatten({path: torch.stack([one[path] for one in flat]) for path in flat[0]})
+    on_device = [{path: value.to(device=device).contiguous() for path, value in values.items()} for _, values in groups]
+    merged = on_device[0]
+    if len(groups) > 1:
+        merged = {path: torch.cat([values[path] for values in on_device]) for path in merged}
+    order = np.concatenate([indices for indices, _ in groups])
+    if (order[1:] < order[:-1]).any():
+        rows = torch.from_numpy(np.argsort(order))
+        merged = {path: value[rows.to(value.device)] for path, value in merged.items()}
+    return merged
 
 
 def take_first(values: Tree, count: int) -> Tree:

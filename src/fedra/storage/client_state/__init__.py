@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedra.storage.client_state.client_files import ClientFiles, DamagedFile, File
-from fedra.storage.client_state.packed_tree import PackedTree, pack
+from fedra.storage.client_state.packed_tree import PackedTree, group_by_stack, pack
 from fedra.storage.client_state.store import ClientStates
 
-__all__ = ["ClientFiles", "ClientStates", "DamagedFile", "File", "PackedTree", "pack"]
+__all__ = ["ClientFiles", "ClientStates", "DamagedFile", "File", "PackedTree", "group_by_stack", "pack"]

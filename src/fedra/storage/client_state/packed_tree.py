@@ -1,10 +1,14 @@
-"""The stored form of a tree of tensors: flat, on the CPU, optionally in half precision; and its encoding as bytes."""
+"""The stored form of trees of tensors: flat, on the CPU, optionally in half precision; and their encoding as bytes.
+
+The trees of clients that were trained as a stack stay one stack, until they leave RAM one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import safetensors.torch
 import torch
@@ -26,20 +30,67 @@ WIDE = {"float32": torch.float32, "float64": torch.float64}
 """Original types of rounded numbers, by their name in a file."""
 
 
-@dataclass(frozen=True)
-class PackedTree:
-    """Tensors by path, in the tree's order; `wide` holds the original types of rounded tensors."""
+@dataclass(frozen=True, eq=False)
+class PackedStack:
+    """Trees of `count` clients: tensors by path, in the trees' order, with a leading client dimension.
+
+    `wide` holds the original types of rounded tensors.
+    """
 
     values: Params
+    count: int
     wide: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     @cached_property
+    def bytes_each(self) -> int:
+        """The size of one tree in bytes."""
+        return sum(value.nbytes for value in self.values.values()) // self.count
+
+    def take(self, rows: Sequence[int]) -> Params:
+        """The tensors of some clients with their original types; those of all clients in order are not copied."""
+        values = self.values if list(rows) == list(range(self.count)) else self.select(rows).values
+        return {path: value.to(self.wide.get(path, value.dtype)) for path, value in values.items()}
+
+    def select(self, rows: Sequence[int]) -> PackedStack:
+        """A copy of some clients' trees."""
+        index = torch.tensor(rows, dtype=torch.long)
+        return PackedStack({path: v.index_select(0, index) for path, v in self.values.items()}, len(rows), self.wide)
+
+    def trees(self) -> list[PackedTree]:
+        """The trees one by one."""
+        return [PackedTree(self, row) for row in range(self.count)]
+
+
+class PackedTree(NamedTuple):
+    """One client's tree, a row of a stack."""
+
+    stack: PackedStack
+    row: int
+
+    @property
+    def values(self) -> Params:
+        """The tensors by path, as views."""
+        return {path: value[self.row] for path, value in self.stack.values.items()}
+
+    @property
     def nbytes(self) -> int:
-        return sum(value.nbytes for value in self.values.values())
+        return self.stack.bytes_each
 
     def tree(self) -> Tree:
         """The tree; rounded numbers get their original type back."""
-        return tree.unflatten({path: value.to(self.wide.get(path, value.dtype)) for path, value in self.values.items()})
+        wide = self.stack.wide
+        return tree.unflatten({path: value.to(wide.get(path, value.dtype)) for path, value in self.values.items()})
+
+
+def group_by_stack(found: Iterable[PackedTree | None]) -> list[tuple[list[int], Params]]:
+    """The trees that were found, stack by stack: their indices, and their tensors with a leading client dimension."""
+    groups: dict[PackedStack, tuple[list[int], list[int]]] = {}
+    for index, packed in enumerate(found):
+        if packed is not None:
+            indices, rows = groups.setdefault(packed.stack, ([], []))
+            indices.append(index)
+            rows.append(packed.row)
+    return [(indices, stack.take(rows)) for stack, (indices, rows) in groups.items()]
 
 
 def pack(values: Tree, precision: StoredPrecision = "float32") -> PackedTree:
@@ -47,17 +98,23 @@ def pack(values: Tree, precision: StoredPrecision = "float32") -> PackedTree:
 
     Scalars are not rounded: a counter in half precision would soon stop increasing.
     """
+    one = {path: value.unsqueeze(0) for path, value in tree.flatten(values).items()}
+    return PackedTree(pack_stack(one, 1, precision), 0)
+
+
+def pack_stack(values: Params, count: int, precision: StoredPrecision = "float32") -> PackedStack:
+    """Pack the trees of several clients, given by path."""
     narrow = NARROW[precision]
     packed: Params = {}
     wide: dict[str, torch.dtype] = {}
     addresses: set[int] = set()
-    for path, given in tree.flatten(values).items():
+    for path, given in values.items():
         value = given.detach().cpu()
-        if narrow is not None and value.is_floating_point() and value.dim() and value.itemsize > narrow.itemsize:
+        if narrow is not None and value.is_floating_point() and value.dim() > 1 and value.itemsize > narrow.itemsize:
             wide[path] = value.dtype
             value = _round(path, value, narrow)
         packed[path] = _own_storage(value, addresses)
-    return PackedTree(packed, wide)
+    return PackedStack(packed, count, wide)
 
 
 def _round(path: str, value: Tensor, narrow: torch.dtype) -> Tensor:
@@ -89,7 +146,8 @@ def encode(packed: PackedTree) -> bytes:
 
 
 def _name(number: int, path: str, packed: PackedTree) -> str:
-    kind = f":{packed.wide[path]}".replace("torch.", "") if path in packed.wide else ""
+    wide = packed.stack.wide
+    kind = f":{wide[path]}".replace("torch.", "") if path in wide else ""
     return f"{number:06d}{kind}|{path}"
 
 
@@ -99,7 +157,7 @@ def decode(data: bytes) -> PackedTree:
     wide: dict[str, torch.dtype] = {}
     for name, value in sorted(safetensors.torch.load(data).items()):
         head, _, path = name.partition("|")
-        values[path] = value
+        values[path] = value.unsqueeze(0)
         if ":" in head:
             wide[path] = WIDE[head.partition(":")[2]]
-    return PackedTree(values, wide)
+    return PackedTree(PackedStack(values, 1, wide), 0)

@@ -10,19 +10,22 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from fedra.config.schema import RAM, StoredPrecision
-from fedra.core.tree import Tree
+from fedra.core.tree import Params, Tree
 from fedra.storage.background import Background
 from fedra.storage.client_state.client_files import ClientFiles, DamagedFile, File
-from fedra.storage.client_state.packed_tree import PackedTree, pack
+from fedra.storage.client_state.packed_tree import PackedStack, PackedTree, pack, pack_stack
 
 EVICTION_CANDIDATES = 256
 """How many of the least recently used are checked to make room for one more; checking all would be slow."""
+
+MOSTLY_USED = 0.75
+"""A stack of which less is still needed is replaced by a smaller copy, because its memory cannot be freed in part."""
 
 
 class Snapshot(NamedTuple):
@@ -54,6 +57,7 @@ class ClientStates:
         self._writer, self._reader = writer or Background(), Background()
         self._lock = threading.Lock()
         self._held: OrderedDict[int, Snapshot] = OrderedDict()  # least recently used first
+        self._sharing: dict[PackedStack, set[int]] = {}  # the held clients of each stack of several
         self._bytes = self._recent = self._largest = 0
         self._expected: dict[int, None] = {}
         self._queue: deque[int] = deque()
@@ -81,27 +85,40 @@ class ClientStates:
 
     def get(self, client: int) -> Tree:
         """The client's state; empty if it never took part or its file is damaged."""
-        if not self:  # fast path: called for every client of a round even if no part has state
-            return {}
+        (found,) = self.find([client])
+        return {} if found is None else found.tree()
+
+    def find(self, clients: Sequence[int]) -> list[PackedTree | None]:
+        """The clients' states; None for those that never took part or whose file is damaged."""
+        if not self:  # fast path: called for every stack of a round even if no part has state
+            return [None] * len(clients)
         with self._lock:
-            held, file = self._held.get(client), self._files.get(client)
-            self._expected.pop(client, None)
-            if held is not None:
-                self._held.move_to_end(client)
+            held = [self._held.get(client) for client in clients]
+            for client, one in zip(clients, held, strict=True):
+                self._expected.pop(client, None)
+                if one is not None:
+                    self._held.move_to_end(client)
         self._resume_reading()
-        if held is not None:
-            return held.packed.tree()
+        return [self._read(client) if one is None else one.packed for client, one in zip(clients, held, strict=True)]
+
+    def _read(self, client: int) -> PackedTree | None:
+        """The state in a client's file, if it has one."""
+        file = self._files.get(client)
         if file is None:
-            return {}
+            return None
         try:
-            return self._disk.read(client, file).tree()
+            return self._disk.read(client, file)
         except DamagedFile as error:
             self._report_damage(client, str(error))
-            return {}
+            return None
 
     def pack(self, memory: Tree) -> PackedTree:
         """Pack a client's state at the stored precision."""
         return pack(memory, self._precision)
+
+    def pack_stack(self, values: Params, count: int) -> list[PackedTree]:
+        """Pack the states of several clients, whose tensors have a leading client dimension."""
+        return pack_stack(values, count, self._precision).trees()
 
     def put(self, round: int, memories: Mapping[int, PackedTree]) -> None:
         """Store the state of clients after a round."""
@@ -110,6 +127,7 @@ class ClientStates:
                 self._drop(client)
                 self._hold(client, Snapshot(round, packed))
             self._recent = sum(packed.nbytes for packed in memories.values())
+            self._shrink_stacks()
 
     def expect(self, clients: Iterable[int]) -> None:
         """Make room for the state of these clients and start reading it, in order."""
@@ -169,13 +187,34 @@ class ClientStates:
         return file is None or file.round < held.round
 
     def _hold(self, client: int, held: Snapshot) -> None:
+        stack, size = held.packed.stack, held.packed.nbytes
         self._held[client] = held
-        self._bytes += held.packed.nbytes
-        self._largest = max(self._largest, held.packed.nbytes)
+        self._bytes += size
+        self._largest = max(self._largest, size)
+        if stack.count > 1:
+            self._sharing.setdefault(stack, set()).add(client)
 
     def _drop(self, client: int) -> None:
         held = self._held.pop(client, None)
-        self._bytes -= held.packed.nbytes if held else 0
+        if held is None:
+            return
+        stack = held.packed.stack
+        self._bytes -= stack.bytes_each
+        if stack.count > 1:
+            self._sharing[stack].remove(client)
+            if not self._sharing[stack]:
+                del self._sharing[stack]
+
+    def _shrink_stacks(self) -> None:
+        """Copy what is still needed out of stacks that were dropped in part."""
+        sparse = [stack for stack, clients in self._sharing.items() if len(clients) < MOSTLY_USED * stack.count]
+        for stack in sparse:
+            clients = sorted(self._sharing.pop(stack))
+            smaller = stack.select([self._held[client].packed.row for client in clients])
+            for client, packed in zip(clients, smaller.trees(), strict=True):
+                self._held[client] = self._held[client]._replace(packed=packed)
+            if smaller.count > 1:
+                self._sharing[smaller] = set(clients)
 
     def _supersede(self, client: int) -> None:
         file = self._files.pop(client, None)
@@ -218,14 +257,18 @@ class ClientStates:
                 unsaved[client] = held
             else:
                 self._drop(client)
+        self._shrink_stacks()
         return unsaved
 
     def _write_and_drop(self, unsaved: Mapping[int, Snapshot]) -> None:
         for client, held in unsaved.items():
             self.write({client: held})
             with self._lock:
-                if self._held.get(client) is held:
+                current = self._held.get(client)
+                if current is not None and current.round == held.round:
                     self._drop(client)
+        with self._lock:
+            self._shrink_stacks()
         self._remove(self._checkpointed)
         self._resume_reading()
 
