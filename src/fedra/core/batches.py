@@ -28,7 +28,7 @@ EPOCHS_AHEAD = 16
 """Epochs whose order of examples is computed at once."""
 
 CACHE_BYTES = 2**27
-"""Bytes of prepared evaluation batches that a process caches: the test set of CIFAR-10 fits."""
+"""Bytes of prepared inputs that a process caches for evaluation, or for a stack: the test set of CIFAR-10 fits."""
 
 
 class InputTransform(Protocol):

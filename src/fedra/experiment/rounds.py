@@ -204,14 +204,15 @@ def _train(
             form = expected.holding(job.classes_of(some.clients[0]))
             reasons = rejection_reasons(some.uploads, form, possible_sizes(job, some.clients))
             accepted = [index for index, reason in enumerate(reasons) if reason is None]
-            restarted = some.restarted if isinstance(some, Result) else None
-            for index, line in enumerate(_upload_lines(job, start.round, attempt, some, reasons)):
-                lines.append(line)
-                if restarted:
-                    line["restarted"] = restarted
-                for observer in plan.observers if reasons[index] is None else ():
-                    line |= observer.upload(some.clients[index], some.uploads[index], start.server)
+            sent = _upload_lines(job, start.round, attempt, some, reasons)
+            if isinstance(some, Result) and some.restarted:
+                sent[0]["restarted"] = some.restarted
+            for index in accepted if plan.observers else ():
+                for observer in plan.observers:
+                    sent[index] |= observer.upload(some.clients[index], some.uploads[index], start.server)
+            for line in sent:
                 on_client(line)
+            lines += sent
             if accepted:
                 senders = [some.clients[index] for index in accepted]
                 fold.add_stack(job.add_classes(senders, some.uploads.select(accepted)), senders)

@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +24,11 @@ from fedra.runners.ray_cluster import RayCluster, fitting_workers
 from fedra.runners.ray_worker import GroupAnswer, Place, RayWorker, versions
 from fedra.runners.tasks import ATTEMPTS
 
-AHEAD = 2
-"""Maximum number of tasks per worker that run or whose answers wait for their turn."""
+QUEUED = 2
+"""Tasks that a worker has at once: while its answer travels and is combined, it does the next one."""
+
+AHEAD = 3
+"""Maximum number of tasks per worker that run, are queued, or whose answers wait for their turn."""
 
 PATIENCE = 1.0
 """Seconds between two looks at the cluster while no answer arrives."""
@@ -90,8 +93,8 @@ class RayPool:
             while turn in answers:
                 yield answers.pop(turn)
                 turn += 1
-            occupied = {member for member, _ in busy.values()}
-            for member in [one for one in self.members if one not in occupied]:
+            load = Counter(id(member) for member, _ in busy.values())
+            for member in [one for queued in range(QUEUED) for one in self.members if load[id(one)] <= queued]:
                 if not again and more and started - turn < AHEAD * max(1, len(self.members)):
                     item = take(len(self.members))
                     more = item is not None
@@ -150,6 +153,8 @@ class RayPool:
 
     def _lose(self, member: Member, piece: Piece, error: Exception) -> None:
         """Remove a lost worker, report it, and request another."""
+        if member not in self.members:  # it was lost with an earlier task, before it began this one
+            return
         self.members.remove(member)
         if self._cluster.answers():
             self._ray.kill(member.actor)  # if it is only out of reach, it must not go on

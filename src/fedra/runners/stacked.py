@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from fedra.core.batches import CACHE_BYTES
 from fedra.core.capabilities import TrainsAlongside
 from fedra.core.evaluate import Counts
 from fedra.core.job import Job
@@ -27,7 +28,7 @@ from fedra.errors import ConfigError
 from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Results, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
-from fedra.runners.stacked_data import StackedData
+from fedra.runners.stacked_data import JoinedData, StackedData
 from fedra.runners.stacked_round import mixes_examples, train_stack
 from fedra.runners.stacked_states import StateGroup, recall_groups
 
@@ -53,12 +54,14 @@ class StackedRunner:
         self._threads = threads
         self._memory = memory
         self._padding_checked = False
+        self._fitting: dict[int, int] = {}  # clients at once, by the number of examples of the largest
+        self._joined: JoinedData | None = None
         self._sequential = SequentialRunner(job, threads or default_workers())
 
     def train(
         self, round: int, origin: Weights, received: Tree, cohort: Sequence[int], memory: Callable[[int], Tree]
     ) -> Iterator[Results]:
-        size = self._chunk or clients_at_once(self._job, origin, cohort, self._memory)
+        size = self._chunk or self._clients_at_once(origin, cohort)
         for start in range(0, len(cohort), size):
             clients = cohort[start : start + size]
             yield self.train_chunk(round, origin, received, clients, recall_groups(memory, clients))
@@ -81,11 +84,19 @@ class StackedRunner:
     def close(self) -> None:
         """Do nothing."""
 
+    def _clients_at_once(self, origin: Weights, cohort: Sequence[int]) -> int:
+        """See `clients_at_once`, which is called once for each size of the largest client."""
+        largest = max(map(self._job.clients.size, cohort))
+        if largest not in self._fitting:
+            self._fitting[largest] = clients_at_once(self._job, origin, cohort, self._memory)
+        return self._fitting[largest]
+
     def _train_chunk(
         self, round: int, program: ClientProgram, clients: Sequence[int], states: Sequence[StateGroup]
     ) -> Results:
         try:
-            data = StackedData(self._job, round, clients, _secrets(self._job, clients, states))
+            data = StackedData(self._job, round, clients, _secrets(self._job, clients, states), self._joined)
+            self._joined = data.joined if data.joined.nbytes <= CACHE_BYTES else None
             check = data.pads and not self._padding_checked
             order = _places(clients, data.clients)
             sorted_states = [StateGroup([order[index] for index in group.indices], group.states) for group in states]

@@ -64,14 +64,44 @@ class Source(Protocol):
         ...
 
 
+class JoinedData:
+    """The concatenated examples of a stack's clients, which a later round with the same clients may use again.
+
+    `whole` is None if the clients' transforms differ; `inputs` are prepared, or None if they are augmented.
+    """
+
+    def __init__(self, job: Job, clients: Sequence[int], sizes: Sequence[int]) -> None:
+        self.clients = list(clients)
+        self.whole = job.clients.joined(clients)
+        classes = job.classes if job.owners is None else max(map(job.classes_of, clients))
+        targets = self.whole.targets if self.whole else torch.cat([job.clients[client].targets for client in clients])
+        self.targets = targets.to(job.model.device)
+        self.label_counts = _label_counts(clients, sizes, targets, classes).to(job.model.device)
+        self.inputs: Tensor | None = None
+        if self.whole and self.whole.transform.deterministic:
+            prepared = self.whole.transform.prepare(self.whole.inputs.to(job.model.device))
+            self.inputs = job.model.ready(prepared)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all inputs, raw and prepared."""
+        raw = 0 if self.whole is None else self.whole.inputs.nbytes
+        return raw + (0 if self.inputs is None else self.inputs.nbytes)
+
+
 class StackedData:
     """The data of a stack of clients in one round; `clients`, `examples` and `steps` are in the stack's order.
 
-    `secrets` are where private batches and their noise come from.
+    `secrets` are where private batches and their noise come from; `joined` are the examples of an earlier round.
     """
 
     def __init__(
-        self, job: Job, round: int, clients: Sequence[int], secrets: Mapping[int, Secret | None] | None = None
+        self,
+        job: Job,
+        round: int,
+        clients: Sequence[int],
+        secrets: Mapping[int, Secret | None] | None = None,
+        joined: JoinedData | None = None,
     ) -> None:
         self.secrets = secrets or {}
         local = job.local
@@ -93,18 +123,18 @@ class StackedData:
         sampled = self._sample(job, round) if local.sampling == "poisson" else None
         for row, found in enumerate(sampled or ()):
             self.sizes[row, : self.steps[row]] = list(map(len, found))
-        whole = job.clients.joined(self.clients)
-        classes = job.classes if job.owners is None else max(map(job.classes_of, self.clients))
-        targets = whole.targets if whole else torch.cat([job.clients[client].targets for client in self.clients])
-        self.label_counts = _label_counts(self.clients, self.examples, targets, classes).to(self._device)
+        same = joined is not None and joined.clients == self.clients
+        self.joined = joined if joined is not None and same else JoinedData(job, self.clients, self.examples)
+        self.label_counts = self.joined.label_counts
         draws = bool(job.algorithm.with_capability(StepDraws))
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
         steps_per_epoch = np.array(self.steps)[:, None] // local.epochs
         self._epoch = torch.from_numpy(np.arange(self.steps[0]) // steps_per_epoch).to(self._device)
         self._active = (np.array(self.steps)[:, None] > np.arange(self.steps[0])).sum(axis=0).tolist()
+        whole, inputs = self.joined.whole, self.joined.inputs
         self._source: Source = (
-            Gathered(job, whole, self._rows(job, round, sampled))
-            if whole and whole.transform.deterministic
+            Gathered(inputs, self.joined.targets, self._rows(job, round, sampled))
+            if inputs is not None
             else Augmented(job, round, self.clients, whole.split(self.examples) if whole else None, self.secrets)
         )
 
@@ -173,11 +203,9 @@ class StackedData:
 class Gathered:
     """Inputs without randomness: the concatenated examples of all clients, selected by row at each step."""
 
-    def __init__(self, job: Job, whole: Examples, rows: np.ndarray) -> None:
-        model = job.model
-        self._inputs = model.ready(whole.transform.prepare(whole.inputs.to(model.device)))
-        self._targets = whole.targets.to(model.device)
-        self._rows = torch.from_numpy(rows).to(model.device)
+    def __init__(self, inputs: Tensor, targets: Tensor, rows: np.ndarray) -> None:
+        self._inputs, self._targets = inputs, targets
+        self._rows = torch.from_numpy(rows).to(inputs.device)
 
     def take(self, step: int, active: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
         rows, inputs = self.select(self._rows[:active, step, :width])
@@ -250,7 +278,7 @@ def _pad_zeros(values: Tensor, width: int) -> Tensor:
 
 def _label_counts(clients: Sequence[int], sizes: Sequence[int], targets: Tensor, classes: int) -> Tensor:
     """(clients, classes): each client's number of examples per class; `targets` are the concatenated labels."""
-    owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
     labels = targets.cpu()
     for index in owner[(labels < 0) | (labels >= classes)].tolist():
         check_labels(clients[index], labels[owner == index], classes)

@@ -94,20 +94,18 @@ def begin(program: ClientProgram, data: StackedData, states: Sequence[StateGroup
 
 def _recall(program: ClientProgram, clients: int, states: Sequence[StateGroup]) -> Params:
     """The state of every client by path: stored, or the initial one."""
-    initial = program.memory({})
     groups: list[tuple[Sequence[int], Params]] = []
     for indices, stored in states:
-        missing = [name for name in initial if not any(path.startswith(f"{name}|") for path in stored.values)]
-        if tree.flatten({name: initial[name] for name in missing}):  # it may depend on what the client keeps
+        if tree.flatten(program.memory(stored[0])).keys() == stored.values.keys():
+            groups.append((indices, stored.values))
+        else:  # a part has no state yet, and its initial one may depend on what the client keeps
             each = (program.memory(program.model.arrange_tree(one)) for one in stored)
             groups += (([index], StackedTrees.of(one).values) for index, one in zip(indices, each, strict=True))
-        else:
-            groups.append((indices, stored.values))
     known = {index for indices, _ in groups for index in indices}
     new = [index for index in range(clients) if index not in known]
     if new:
-        flat = tree.flatten(initial)
-        groups.append((new, {path: value.expand(len(new), *value.shape) for path, value in flat.items()}))
+        initial = tree.flatten(program.memory({}))
+        groups.append((new, {path: value.expand(len(new), *value.shape) for path, value in initial.items()}))
     return stack.merge_groups(groups, program.model.device)
 
 
