@@ -17,25 +17,34 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
 
     Args:
         package: The package's `__name__`.
-        homes: Maps each name to the module that defines it; a submodule maps to its own path.
+        homes: Maps each module to the names that it defines, separated by spaces; a submodule maps to its own name.
 
     Returns:
         The two functions, to assign to `__getattr__` and `__dir__`.
     """
+    modules = {name: module for module, names in homes.items() for name in names.split()}
 
     def find(name: str) -> Any:
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        home = homes[name]
-        module = _import_module(home)
-        found = module if home == f"{package}.{name}" and not hasattr(module, name) else getattr(module, name)
+        module = _import_module(modules[name])
+        is_module = module.__name__ == f"{package}.{name}" and not hasattr(module, name)
+        found = module if is_module else getattr(module, name)
         setattr(sys.modules[package], name, found)
         return found
 
     def names() -> list[str]:
-        hidden = (name for name in vars(sys.modules[package]) if name.startswith("__"))
-        return sorted({*homes, *hidden})
+        present = vars(sys.modules[package])
+        return sorted({*present["__all__"], *(name for name in present if name.startswith("__"))})
 
+    class Package(type(sys)):  # type: ignore[misc]
+        """A package in which a public name wins over the submodule of that name, whichever is imported first."""
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            is_home = isinstance(value, type(sys)) and value.__name__ == modules.get(name)
+            super().__setattr__(name, getattr(value, name, value) if is_home else value)
+
+    sys.modules[package].__class__ = Package
     return find, names
 
 

@@ -60,24 +60,22 @@ class Field:
 class Registry(Mapping[str, Callable[..., Any]]):
     """Named functions of one kind ("data set", "model", ...); `@registry.add("name")` registers one.
 
-    `homes` are modules that register more functions. They are imported when a name is missing or all names are listed,
-    so the known names never depend on what happens to be imported. With `imports`, a name of the form
-    `module:function` refers to a user's function, if `fedra.trust` allows it.
+    `homes` maps modules to the names that they register, separated by spaces; a function of that name, with
+    underscores for hyphens, need not be registered. A module is imported when one of its names is looked up, but its
+    names are always known and taken. With `imports`, a name of the form `module:function` refers to a user's function,
+    if `fedra.trust` allows it.
     """
 
-    def __init__(self, kind: str, homes: Sequence[str] = (), *, imports: bool = False) -> None:
+    def __init__(self, kind: str, homes: Mapping[str, str] | None = None, *, imports: bool = False) -> None:
         self.kind = kind
         self.imports = imports
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._homes = list(homes)
-
-    def _load(self) -> None:
-        while self._homes:
-            importlib.import_module(self._homes.pop())
+        self._homes = {name: module for module, names in (homes or {}).items() for name in names.split()}
 
     def add(self, name: str) -> Callable[[F], F]:
         def register(function: F) -> F:
-            if name in self._functions:
+            home = getattr(function, "__module__", None)
+            if name in self._functions or self._homes.get(name, home) != home:
                 raise ValueError(f"the name of a {self.kind} must be unique, got '{name}' twice")
             if is_import(name):
                 raise ValueError(f"the name of a {self.kind} must not contain a colon, got '{name}'")
@@ -90,7 +88,11 @@ class Registry(Mapping[str, Callable[..., Any]]):
         if name not in self:
             if self.imports and is_import(name):
                 return self._import(name)
-            raise ConfigError(f"there is no {self.kind} '{name}': {nearest(name, self._functions)}")
+            raise ConfigError(f"there is no {self.kind} '{name}': {nearest(name, self)}")
+        if name not in self._functions:
+            module = importlib.import_module(self._homes[name])
+            if name not in self._functions:
+                self._functions[name] = getattr(module, name.replace("-", "_"))
         return self._functions[name]
 
     def _import(self, name: str) -> Callable[..., Any]:
@@ -105,17 +107,13 @@ class Registry(Mapping[str, Callable[..., Any]]):
         return function
 
     def __contains__(self, name: object) -> bool:
-        if name not in self._functions:
-            self._load()
-        return name in self._functions
+        return name in self._functions or name in self._homes
 
     def __iter__(self) -> Iterator[str]:
-        self._load()
-        return iter(sorted(self._functions))
+        return iter(sorted({*self._functions, *self._homes}))
 
     def __len__(self) -> int:
-        self._load()
-        return len(self._functions)
+        return len({*self._functions, *self._homes})
 
     def settings(
         self, name: str, given: Mapping[str, Any], convert: Callable[[Field, Any], Any] | None = None

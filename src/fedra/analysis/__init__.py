@@ -17,16 +17,11 @@ if TYPE_CHECKING:
     from fedra.analysis.similar_classes import PairCosines, find_similar_classes, measure_pairs
 
 _HOMES = {
-    "Curvature": "fedra.analysis.curvature",
-    "Embeddings": "fedra.analysis.embeddings",
-    "GlobalLoss": "fedra.analysis.global_loss",
-    "Landscape": "fedra.analysis.landscape",
-    "PairCosines": "fedra.analysis.similar_classes",
-    "find_similar_classes": "fedra.analysis.similar_classes",
-    "measure_curvature": "fedra.analysis.curvature",
-    "measure_landscape": "fedra.analysis.landscape",
-    "measure_pairs": "fedra.analysis.similar_classes",
-    "random_directions": "fedra.analysis.landscape",
+    "fedra.analysis.curvature": "Curvature measure_curvature",
+    "fedra.analysis.embeddings": "Embeddings",
+    "fedra.analysis.global_loss": "GlobalLoss",
+    "fedra.analysis.landscape": "Landscape measure_landscape random_directions",
+    "fedra.analysis.similar_classes": "PairCosines find_similar_classes measure_pairs",
 }
 
 __all__ = [

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["CSVLog", "Callback", "EarlyStopping", "RoundReport", "RunContext", "TensorBoard"]
 
 _HOMES = {
-    "CSVLog": "fedra.callbacks.csv_log",
-    "Callback": "fedra.callbacks.callback",
-    "EarlyStopping": "fedra.callbacks.early_stopping",
-    "RoundReport": "fedra.callbacks.callback",
-    "RunContext": "fedra.callbacks.callback",
-    "TensorBoard": "fedra.callbacks.tensorboard",
+    "fedra.callbacks.callback": "Callback RoundReport RunContext",
+    "fedra.callbacks.csv_log": "CSVLog",
+    "fedra.callbacks.early_stopping": "EarlyStopping",
+    "fedra.callbacks.tensorboard": "TensorBoard",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

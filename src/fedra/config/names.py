@@ -14,7 +14,7 @@ from fedra.algorithms import ALGORITHMS
 from fedra.config import schema as sections
 from fedra.config.overrides import parse_value
 from fedra.core.algorithm import Algorithm
-from fedra.core.part import Part, known_parts
+from fedra.core.part import Part, find_part, known_parts
 from fedra.core.rates import SCHEDULES, RateSchedule
 from fedra.data import DATASETS
 from fedra.data.partition import PARTITIONS
@@ -87,10 +87,9 @@ def _build_part(value: str | Mapping[str, Any], where: str) -> Part | Algorithm:
     settings = _settings(value)
     if name in ALGORITHMS or is_import(name):
         return _build_algorithm(name, settings)
-    known = known_parts()
-    if name not in known:
-        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*known, *ALGORITHMS])}")
-    kind = known[name]
+    kind = find_part(name)
+    if kind is None:
+        raise ConfigError(f"{where}: there is no part '{name}': {nearest(name, [*known_parts(), *ALGORITHMS])}")
     return kind(**checked(f"the part '{name}'", class_fields(kind), settings, _to_part))
 
 

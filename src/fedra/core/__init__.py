@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalTraining"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"LocalTraining": "fedra.core.local_training"})
+__getattr__, __dir__ = lazy_names(__name__, {"fedra.core.local_training": "LocalTraining"})

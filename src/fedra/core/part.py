@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedra.core.capabilities import HOOKS, ReleaseTerms
 from fedra.core.model import Output, Weights
+from fedra.core.part_homes import PART_HOMES
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Server, Upload, View
@@ -40,8 +41,16 @@ def known_parts() -> dict[str, type[Part]]:
         known_parts()["cross-entropy"]  # <class 'fedra.parts.objective.CrossEntropy'>
         ```
     """
-    importlib.import_module("fedra.algorithms")  # defines all built-in parts
+    for name in PART_HOMES:
+        find_part(name)
     return dict(_KNOWN)
+
+
+def find_part(name: str) -> type[Part] | None:
+    """Return the part class of this name, and import its module if it is built in; None if there is none."""
+    if name not in _KNOWN and name in PART_HOMES:
+        importlib.import_module(PART_HOMES[name])
+    return _KNOWN.get(name)
 
 
 @dataclass(frozen=True)
@@ -112,9 +121,7 @@ def _check_hooks(kind: type[Part]) -> None:
 
 def _register(kind: type[Part]) -> None:
     """Register a part class by name. Redefining the same class, as in a notebook, replaces it."""
-    if not kind.__module__.startswith("fedra."):
-        known_parts()  # so built-in names are taken even if their modules were not imported yet
-    present = _KNOWN.get(kind.name)
+    present = find_part(kind.name)
     if present and (present.__module__, present.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ConfigError(
             f"names of parts must be unique, got '{kind.name}' for {kind.__module__}.{kind.__qualname__} and "

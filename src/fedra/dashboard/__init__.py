@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["build_app", "serve"]
 
-_HOMES = {"build_app": "fedra.dashboard.dashboard_app", "serve": "fedra.dashboard.dashboard_server"}
+_HOMES = {
+    "fedra.dashboard.dashboard_app": "build_app",
+    "fedra.dashboard.dashboard_server": "serve",
+}
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -6,7 +6,6 @@ loading function under a name, and `transform_for` returns the preprocessing and
 
 from __future__ import annotations
 
-from fedra.data import sets as sets
 from fedra.data.arrays import from_arrays
 from fedra.data.augment import AUGMENTATIONS, Transform, transform_for
 from fedra.data.dataset import Dataset, Pairs, Split

@@ -14,7 +14,25 @@ from fedra.errors import DataError
 from fedra.registry import Registry
 from fedra.trust import allow_imports
 
-DATASETS = Registry("data set", homes=("fedra.faces.datasets",), imports=True)
+DATASETS = Registry(
+    "data set",
+    {
+        "fedra.data.sets.cifar": "cifar10 cifar100",
+        "fedra.data.sets.cinic": "cinic10",
+        "fedra.data.sets.digits": "digits",
+        "fedra.data.sets.folder": "imagefolder",
+        "fedra.data.sets.medmnist": "bloodmnist breastmnist dermamnist octmnist organamnist organcmnist organsmnist "
+        "pathmnist pneumoniamnist retinamnist tissuemnist",
+        "fedra.data.sets.mnist": "fashion-mnist mnist",
+        "fedra.data.sets.npz": "npz",
+        "fedra.data.sets.svhn": "svhn",
+        "fedra.data.sets.synthetic": "synthetic",
+        "fedra.faces.datasets.face_folders": "faces lfw",
+        "fedra.faces.datasets.packed_faces": "celeba-identities record-faces",
+        "fedra.faces.datasets.synthetic_faces": "synthetic-faces",
+    },
+    imports=True,
+)
 """Data sets by name, a mapping from names to loading functions.
 
 Example:

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["compare_methods", "compare_methods_quickly", "recognize_faces", "recognize_faces_quickly"]
 
 _HOMES = {
-    "compare_methods": "fedra.demo.digits_demo",
-    "compare_methods_quickly": "fedra.demo.quick_demo",
-    "recognize_faces": "fedra.demo.face_demo",
-    "recognize_faces_quickly": "fedra.demo.quick_demo",
+    "fedra.demo.digits_demo": "compare_methods",
+    "fedra.demo.face_demo": "recognize_faces",
+    "fedra.demo.quick_demo": "compare_methods_quickly recognize_faces_quickly",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["METRICS", "Metric", "ModelEvaluation", "ProtocolResult"]
 
 _HOMES = {
-    "METRICS": "fedra.evaluation.classifier_metrics",
-    "Metric": "fedra.evaluation.classifier_metrics",
-    "ModelEvaluation": "fedra.evaluation.results",
-    "ProtocolResult": "fedra.evaluation.results",
+    "fedra.evaluation.classifier_metrics": "METRICS Metric",
+    "fedra.evaluation.results": "ModelEvaluation ProtocolResult",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.errors import ConfigError
+from fedra.losses import LOSSES
 from fedra.losses.angle import add_angle, angle, straight_through
 from fedra.losses.angular_loss import (
     AngularMargin,
@@ -26,6 +27,7 @@ from fedra.losses.angular_loss import (
 BISECTIONS = 60  # halves the bracket below the spacing of float64
 
 
+@LOSSES.add("cvm")
 @dataclass(frozen=True, kw_only=True)
 class CVM(CurvedLoss):
     """Class-variant margins on the true-class and on the other cosines (Zhang et al. 2020, TNNLS.2020.3017528).
@@ -68,6 +70,7 @@ def turning_margin(m1: float, m2: float) -> float:
     return math.pi - high
 
 
+@LOSSES.add("adaptive-margin")
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveMargin(ShiftedLoss):
     """Angular margin that is largest at 90 degrees (Han et al. 2026, eqs. 8-9).
@@ -103,6 +106,7 @@ class AdaptiveMargin(ShiftedLoss):
         return add_angle(batch.true, margin, self.overflow, turning_margin(self.m1, self.m2))
 
 
+@LOSSES.add("x2-softmax")
 @dataclass(frozen=True, kw_only=True)
 class X2Softmax(CurvedLoss):
     """The true-class cosine replaced by a parabola of the angle (Xu et al. 2023, arXiv:2312.05281).
@@ -133,6 +137,7 @@ class X2Softmax(CurvedLoss):
         return self.a * (angle(batch.true) - self.h).square() + self.k
 
 
+@LOSSES.add("jamsface")
 @dataclass(frozen=True, kw_only=True)
 class JAMsFace(ShiftedLoss):
     """EXPERIMENTAL: angular and cosine margins learned for every class (after Khalifa and Al-Hamadi 2023).
@@ -198,6 +203,7 @@ class JAMsFace(ShiftedLoss):
         return super().losses(batch) - self.reward * mean_margin
 
 
+@LOSSES.add("adaptiveface")
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveFace(ScaledLoss):
     """CosFace whose margin is learned for every class (Liu et al. 2019, CVPR, "AdaptiveFace").

@@ -12,11 +12,13 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.errors import ConfigError
+from fedra.losses import LOSSES
 from fedra.losses.angle import cosine
 from fedra.losses.angular_loss import Cosines, Tensors
 from fedra.losses.fixed import ArcFace
 
 
+@LOSSES.add("broadface")
 @dataclass(frozen=True, kw_only=True)
 class BroadFace(ArcFace):
     """ArcFace whose class vectors learn from a queue of past features too (Kim et al. 2020, arXiv:2008.06674).

@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedra.losses import LOSSES
 from fedra.losses.angular_loss import AngularLoss, Cosines, NonNegative, Positive
 from fedra.losses.curriculum import SphereFace
 
 
+@LOSSES.add("coco")
 @dataclass(frozen=True, kw_only=True)
 class CoCo(AngularLoss):
     """Softmax of cosines at the smallest scale that can fit (congenerous cosine, Liu et al. 2017, arXiv:1710.00870).
@@ -43,6 +45,7 @@ class CoCo(AngularLoss):
         return self.fixed_scale(batch.values.shape[1])
 
 
+@LOSSES.add("uniformface")
 @dataclass(frozen=True, kw_only=True)
 class UniformFace(SphereFace):
     """SphereFace with class centers that repel each other (Duan et al. 2019, CVPR, "UniformFace").

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedra.losses import LOSSES
 from fedra.losses.angle import add_angle, angle, unfold
 from fedra.losses.angular_loss import (
     AngularLoss,
@@ -30,6 +31,7 @@ def scalar(value: float, weight: Tensor | None) -> Tensor:
     return torch.tensor(value, device=None if weight is None else weight.device)
 
 
+@LOSSES.add("sphereface")
 @dataclass(frozen=True, kw_only=True)
 class SphereFace(CurvedLoss):
     """Multiplicative angular margin on raw features, with annealing (Liu et al. 2017, arXiv:1704.08063).
@@ -88,6 +90,7 @@ class SphereFace(CurvedLoss):
         return self.scale * batch.lengths[:, None]
 
 
+@LOSSES.add("curricularface")
 @dataclass(frozen=True, kw_only=True)
 class CurricularFace(ShiftedLoss):
     """ArcFace with weights on hard negatives that grow during training (Huang et al. 2020, arXiv:2004.00288).
@@ -135,6 +138,7 @@ class CurricularFace(ShiftedLoss):
         return torch.where(hard, batch.values * (batch.statistic("t") + batch.values), batch.values)
 
 
+@LOSSES.add("adacos")
 @dataclass(frozen=True, kw_only=True)
 class AdaCos(AngularLoss):
     """Softmax on cosines with a scale set by the number of classes (Zhang et al. 2019, arXiv:1905.00292).
@@ -162,6 +166,7 @@ class AdaCos(AngularLoss):
         return self.fixed_scale(batch.values.shape[1])
 
 
+@LOSSES.add("adacos-dynamic")
 @dataclass(frozen=True, kw_only=True)
 class DynamicAdaCos(AdaCos):
     """Softmax on cosines with a scale measured at every step (Zhang et al. 2019, arXiv:1905.00292).

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedra.losses import LOSSES
 from fedra.losses.angular_loss import AngularMargin, Cosines, NonNegative, ScaledLoss, ShiftedLoss, Tensors
 
 Spread = Annotated[float, Field(ge=0, le=0.5)]
@@ -40,6 +41,7 @@ def random_margins(batch: Cosines, mean: float, sigma: float, assignment: Assign
     return torch.where(is_real, ordered, mean)
 
 
+@LOSSES.add("elastic-arcface")
 @dataclass(frozen=True, kw_only=True)
 class ElasticArcFace(ShiftedLoss):
     """Random angular margin (ElasticFace-Arc, Boutros et al. 2022, arXiv:2109.09416).
@@ -78,6 +80,7 @@ class ElasticArcFace(ShiftedLoss):
         return self.shift(batch, random_margins(batch, self.margin, self.sigma, self.assignment))
 
 
+@LOSSES.add("elastic-arcface-plus")
 @dataclass(frozen=True, kw_only=True)
 class ElasticArcFacePlus(ElasticArcFace):
     """Random angular margin, larger for examples far from their class center (ElasticFace-Arc+, arXiv:2109.09416).
@@ -107,6 +110,7 @@ class ElasticArcFacePlus(ElasticArcFace):
     assignment: Assignment = "sorted"
 
 
+@LOSSES.add("elastic-cosface")
 @dataclass(frozen=True, kw_only=True)
 class ElasticCosFace(ScaledLoss):
     """Random cosine margin (ElasticFace-Cos, Boutros et al. 2022, arXiv:2109.09416).
@@ -141,6 +145,7 @@ class ElasticCosFace(ScaledLoss):
         return batch.true - random_margins(batch, self.margin, self.sigma, self.assignment)
 
 
+@LOSSES.add("elastic-cosface-plus")
 @dataclass(frozen=True, kw_only=True)
 class ElasticCosFacePlus(ElasticCosFace):
     """Random cosine margin, larger for examples far from their class center (ElasticFace-Cos+, arXiv:2109.09416).

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from fedra.losses import LOSSES
 from fedra.losses.angle import angle, unfold, working_dtype
 from fedra.losses.angular_loss import (
     AngularLoss,
@@ -27,6 +28,7 @@ from fedra.losses.angular_loss import (
 Multiplier = Annotated[float, Field(ge=1, le=8)]
 
 
+@LOSSES.add("softmax")
 @dataclass(frozen=True, kw_only=True)
 class Softmax(AngularLoss):
     """Plain softmax cross-entropy on inner products, without a bias.
@@ -48,6 +50,7 @@ class Softmax(AngularLoss):
         return F.linear(features.to(dtype), weight.to(dtype)).to(dtype)
 
 
+@LOSSES.add("normalized-softmax")
 @dataclass(frozen=True, kw_only=True)
 class NormalizedSoftmax(ScaledLoss):
     """Softmax on cosines without a margin (NormFace, Wang et al. 2017, arXiv:1704.06369).
@@ -66,6 +69,7 @@ class NormalizedSoftmax(ScaledLoss):
     """
 
 
+@LOSSES.add("cosface")
 @dataclass(frozen=True, kw_only=True)
 class CosFace(ScaledLoss):
     """Additive cosine margin (Wang et al. 2018, arXiv:1801.09414; AM-softmax, arXiv:1801.05599).
@@ -90,6 +94,7 @@ class CosFace(ScaledLoss):
         return batch.true - self.margin
 
 
+@LOSSES.add("arcface")
 @dataclass(frozen=True, kw_only=True)
 class ArcFace(ShiftedLoss):
     """Additive angular margin (Deng et al. 2019, arXiv:1801.07698).
@@ -118,6 +123,7 @@ class ArcFace(ShiftedLoss):
         return self.shift(batch, self.margin)
 
 
+@LOSSES.add("sphereface-r")
 @dataclass(frozen=True, kw_only=True)
 class SphereFaceR(CurvedLoss):
     """Multiplicative angular margin on unit features, for any real m (Liu et al. 2022, arXiv:2109.05565).
@@ -146,6 +152,7 @@ class SphereFaceR(CurvedLoss):
         return unfold(self.margin * angle(batch.true))
 
 
+@LOSSES.add("combined")
 @dataclass(frozen=True, kw_only=True)
 class Combined(ShiftedLoss):
     """The multiplicative, the angular and the cosine margin together (Deng et al. 2019, arXiv:1801.07698).

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from fedra.errors import ConfigError
+from fedra.losses import LOSSES
 from fedra.losses.angle import Overflow
 from fedra.losses.angular_loss import AngularMargin, Cosines, NonNegative, Positive, Rate, ShiftedLoss, Tensors
 
 
+@LOSSES.add("magface")
 @dataclass(frozen=True, kw_only=True)
 class MagFace(ShiftedLoss):
     """Angular margin that grows with the feature's norm (Meng et al. 2021, arXiv:2103.06627).
@@ -69,6 +71,7 @@ class MagFace(ShiftedLoss):
         return super().losses(batch) + self.regularization * (magnitude / self.upper_norm**2 + 1 / magnitude)
 
 
+@LOSSES.add("adaface")
 @dataclass(frozen=True, kw_only=True)
 class AdaFace(ShiftedLoss):
     """Margin that changes from angular to additive as the feature's norm grows (Kim et al. 2022, arXiv:2204.00964).

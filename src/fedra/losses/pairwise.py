@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedra.errors import ConfigError
+from fedra.losses import LOSSES
 from fedra.losses.angle import cosine, straight_through
 from fedra.losses.angular_loss import Cosines, GradMode, NonNegative, Positive, ScaledLoss, Tensors
 
@@ -24,6 +25,7 @@ def binary_losses(logits: Tensor, is_true: Tensor, positive: float = 1.0, negati
     return torch.where(is_true, positive * F.softplus(-logits), negative * F.softplus(logits)).sum(dim=1)
 
 
+@LOSSES.add("circle")
 @dataclass(frozen=True, kw_only=True)
 class CircleLoss(ScaledLoss):
     """Similarities weighted by their distance from an optimum (Sun et al. 2020, arXiv:2002.10857).
@@ -54,6 +56,7 @@ class CircleLoss(ScaledLoss):
         return factor * (batch.values - self.margin)
 
 
+@LOSSES.add("sphereface2")
 @dataclass(frozen=True, kw_only=True)
 class SphereFace2(ScaledLoss):
     """A binary classifier for every class (Wen et al. 2022, arXiv:2108.01513, the additive form C).
@@ -125,6 +128,7 @@ class SphereFace2(ScaledLoss):
         return self.loss_weight / self.scale * each
 
 
+@LOSSES.add("uniface")
 @dataclass(frozen=True, kw_only=True)
 class UniFace(ScaledLoss):
     """One threshold b for all pairs (unified cross-entropy, Zhou et al. 2023, ICCV).
@@ -165,6 +169,7 @@ class UniFace(ScaledLoss):
         return binary_losses(self.outputs(batch), batch.is_true, negative=self.negative_weight)
 
 
+@LOSSES.add("unitsface")
 @dataclass(frozen=True, kw_only=True)
 class UniTSFace(ScaledLoss):
     """CosFace plus a unified threshold between samples (Li et al. 2023, NeurIPS, USS loss).

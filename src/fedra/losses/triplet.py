@@ -9,10 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedra.losses import LOSSES
 from fedra.losses.angle import cosine
 from fedra.losses.angular_loss import AngularLoss, Cosines, NonNegative
 
 
+@LOSSES.add("triplet")
 @dataclass(frozen=True, kw_only=True)
 class Triplet(AngularLoss):
     """Distances between the examples of a batch (FaceNet, Schroff et al. 2015, arXiv:1503.03832).

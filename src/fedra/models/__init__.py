@@ -4,19 +4,6 @@
 own function a name.
 """
 
-from fedra.models import (  # noqa: F401  (each registers its models)
-    dense,
-    fedarc_nets,
-    fedavg_cnn,
-    ghostfacenet,
-    iresnet,
-    mobilefacenet,
-    resnet,
-    sphereface_net,
-    swin,
-    vgg,
-    vit,
-)
 from fedra.models.embedder import Embedder
 from fedra.models.pretrained import Loaded, hash_weights, load_weights
 from fedra.models.projection import with_projection

@@ -20,7 +20,23 @@ from fedra.models.user_model import check, named_head
 from fedra.registry import Registry
 from fedra.trust import allow_imports, describe_exception, is_import
 
-MODELS = Registry("model", imports=True)
+MODELS = Registry(
+    "model",
+    {
+        "fedra.models.dense": "logistic mlp",
+        "fedra.models.fedarc_nets": "fedarc-cnn fedarc-resnet18",
+        "fedra.models.fedavg_cnn": "fedavg-cnn",
+        "fedra.models.ghostfacenet": "ghostfacenet",
+        "fedra.models.iresnet": "iresnet-tiny iresnet100 iresnet18 iresnet34 iresnet50",
+        "fedra.models.mobilefacenet": "mbf mbf-large mobilefacenet mobilefacenet-tiny",
+        "fedra.models.resnet": "resnet18 resnet34",
+        "fedra.models.sphereface_net": "sphere20 sphere64",
+        "fedra.models.swin": "swin swin-mini",
+        "fedra.models.vgg": "vgg11",
+        "fedra.models.vit": "sl-vit",
+    },
+    imports=True,
+)
 """The functions that build networks, by the name that a configuration uses; call them through `build`."""
 
 

@@ -6,6 +6,10 @@
 A part that only one algorithm uses is defined in that algorithm's file (`fedra.algorithms`).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
 from fedra.core.batches import Examples
@@ -36,18 +40,38 @@ from fedra.core.tree import Params, Tree
 from fedra.core.upload_rule import UploadRule
 from fedra.core.uploads import Uploads
 from fedra.core.view import Batch, Client, Local, Population, Server, Upload, View
-from fedra.parts.combine import Median, PlainMean, RunningMean, TrimmedMean, WeightedMean
-from fedra.parts.gradient import Accumulate, AlsoDescend, Clip, FixedRadius, Perturb, Radius
-from fedra.parts.margin import HeadMargin, MarginSoftmax, PositiveHinge
-from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegularizer, ModelContrast, kl_divergence
-from fedra.parts.personalize import FineTune, KeepPrivate
-from fedra.parts.private import PrivateMean
-from fedra.parts.private_gradient import PrivateGradient
-from fedra.parts.robust import Bulyan, CenteredClip, GeometricMedian, MultiKrum, NormBound, RootTrust
-from fedra.parts.spread import CrossClientSoftmax, Hinge, Penalty, SpreadOut
-from fedra.parts.start import MeanRows, class_means
-from fedra.parts.twin import Twin
-from fedra.parts.upload import ByteUpload, HalfUpload, TopUpload
+from fedra.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedra.parts.combine import Median, PlainMean, RunningMean, TrimmedMean, WeightedMean
+    from fedra.parts.gradient import Accumulate, AlsoDescend, Clip, FixedRadius, Perturb, Radius
+    from fedra.parts.margin import HeadMargin, MarginSoftmax, PositiveHinge
+    from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegularizer, ModelContrast, kl_divergence
+    from fedra.parts.personalize import FineTune, KeepPrivate
+    from fedra.parts.private import PrivateMean
+    from fedra.parts.private_gradient import PrivateGradient
+    from fedra.parts.robust import Bulyan, CenteredClip, GeometricMedian, MultiKrum, NormBound, RootTrust
+    from fedra.parts.spread import CrossClientSoftmax, Hinge, Penalty, SpreadOut
+    from fedra.parts.start import MeanRows, class_means
+    from fedra.parts.twin import Twin
+    from fedra.parts.upload import ByteUpload, HalfUpload, TopUpload
+
+_HOMES = {
+    "fedra.parts.combine": "Median PlainMean RunningMean TrimmedMean WeightedMean",
+    "fedra.parts.gradient": "Accumulate AlsoDescend Clip FixedRadius Perturb Radius",
+    "fedra.parts.margin": "HeadMargin MarginSoftmax PositiveHinge",
+    "fedra.parts.objective": "ControlTerm CrossEntropy DynamicRegularizer ModelContrast kl_divergence",
+    "fedra.parts.personalize": "FineTune KeepPrivate",
+    "fedra.parts.private": "PrivateMean",
+    "fedra.parts.private_gradient": "PrivateGradient",
+    "fedra.parts.robust": "Bulyan CenteredClip GeometricMedian MultiKrum NormBound RootTrust",
+    "fedra.parts.spread": "CrossClientSoftmax Hinge Penalty SpreadOut",
+    "fedra.parts.start": "MeanRows class_means",
+    "fedra.parts.twin": "Twin",
+    "fedra.parts.upload": "ByteUpload HalfUpload TopUpload",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "Accumulate",

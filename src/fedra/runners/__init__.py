@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from fedra.registry import Registry
-from fedra.runners.auto import Choice, automatic, choose, choose_stack
-from fedra.runners.base import Result, Results, Runner, iterate_results
-from fedra.runners.centralized import centralized
-from fedra.runners.processes import processes
-from fedra.runners.ray import on_ray
-from fedra.runners.sequential import sequential
-from fedra.runners.stacked import stacked
+from typing import TYPE_CHECKING
 
-RUNNERS = Registry("runner")
-RUNNERS.add("auto")(automatic)
-RUNNERS.add("sequential")(sequential)
-RUNNERS.add("processes")(processes)
-RUNNERS.add("stacked")(stacked)
-RUNNERS.add("ray")(on_ray)
-RUNNERS.add("centralized")(centralized)
+from fedra.lazy import lazy_names
+from fedra.registry import Registry
+
+if TYPE_CHECKING:
+    from fedra.runners.auto import Choice, choose, choose_stack
+    from fedra.runners.base import Result, Results, Runner, iterate_results
+
+_HOMES = {
+    "fedra.runners.auto": "Choice choose choose_stack",
+    "fedra.runners.base": "Result Results Runner iterate_results",
+}
+
+RUNNERS = Registry(
+    "runner",
+    {
+        "fedra.runners.auto": "auto",
+        "fedra.runners.centralized": "centralized",
+        "fedra.runners.processes": "processes",
+        "fedra.runners.ray": "ray",
+        "fedra.runners.sequential": "sequential",
+        "fedra.runners.stacked": "stacked",
+    },
+)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = ["RUNNERS", "Choice", "Result", "Results", "Runner", "choose", "choose_stack", "iterate_results"]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedra.core.job import Job
+from fedra.runners import RUNNERS
 from fedra.runners.base import MOST_WORKERS, Runner
 from fedra.runners.calibration import Trial
 from fedra.runners.processes import default_start_method, default_workers, processes
@@ -173,6 +174,7 @@ def _format_count(count: int, what: str) -> str:
     return f"{count} {what if count != 1 else what.removesuffix('s')}"
 
 
+@RUNNERS.add("auto")
 def automatic(job: Job, *, cores: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None) -> Runner:
     """Sequential, processes or stacked, chosen by a short trial.
 

@@ -24,6 +24,7 @@ from fedra.core.part import Part
 from fedra.core.sharing import Sharing
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
+from fedra.runners import RUNNERS
 from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Result, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
@@ -120,6 +121,7 @@ def _reason(part: Part, algorithm: Algorithm) -> str | None:
     return None
 
 
+@RUNNERS.add("centralized")
 def centralized(job: Job, *, threads: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None) -> Runner:
     """Centralized training on the pooled examples of all clients, as a baseline; a round is one epoch.
 

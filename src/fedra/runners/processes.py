@@ -27,6 +27,7 @@ from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.tree import Params, Tree, size_in_bytes
 from fedra.errors import ConfigError, RunError
+from fedra.runners import RUNNERS
 from fedra.runners.base import MOST_WORKERS, Result, Runner, threads
 from fedra.runners.handover import Channel, shared_memory
 from fedra.runners.pages import keep_freed_memory
@@ -327,6 +328,7 @@ def default_start_method() -> Literal["fork", "spawn"]:
     return "fork" if sys.platform == "linux" and not torch.cuda.device_count() else "spawn"
 
 
+@RUNNERS.add("processes")
 def processes(
     job: Job,
     *,

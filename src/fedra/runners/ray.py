@@ -18,6 +18,7 @@ from fedra.core.evaluate import Counts
 from fedra.core.job import Job
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
+from fedra.runners import RUNNERS
 from fedra.runners.auto import choose_stack
 from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Result, Results, Runner
 from fedra.runners.ray_cluster import RayCluster, count_workers
@@ -109,6 +110,7 @@ class RayRunner:
         return max(1, min(int(SECONDS / self._seconds), math.ceil(left / (SHARE * workers))))
 
 
+@RUNNERS.add("ray")
 def on_ray(
     job: Job,
     *,

@@ -11,6 +11,7 @@ from fedra.core.evaluate import Counts, evaluate
 from fedra.core.job import Job, run_client
 from fedra.core.model import Weights
 from fedra.core.tree import Tree
+from fedra.runners import RUNNERS
 from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Result, Runner, threads
 from fedra.runners.pages import keep_freed_memory
 
@@ -44,6 +45,7 @@ class SequentialRunner:
         """Do nothing."""
 
 
+@RUNNERS.add("sequential")
 def sequential(job: Job, *, threads: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1) -> Runner:
     """One client after another in this process, on a fixed number of threads."""
     return SequentialRunner(job, threads)

@@ -25,6 +25,7 @@ from fedra.core.program import ClientProgram
 from fedra.core.secret_numbers import Secret
 from fedra.core.tree import Tree, size_in_bytes
 from fedra.errors import ConfigError
+from fedra.runners import RUNNERS
 from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Results, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
@@ -193,6 +194,7 @@ def _explain(error: RuntimeError, module: nn.Module) -> str:
     return f"{culprit} cannot be stacked ({reason}): use the runner 'processes' or 'sequential'"
 
 
+@RUNNERS.add("stacked")
 def stacked(
     job: Job,
     *,

@@ -23,7 +23,19 @@ Spread = Annotated[float, Field(ge=0, le=10)]
 """The parameter sigma of a lognormal distribution of client sizes; zero gives equal sizes."""
 Count = Annotated[int, Field(ge=1)]
 
-PARTITIONS = Registry("partition")
+PARTITIONS = Registry(
+    "partition",
+    {
+        "fedra.data.partition.dirichlet": "dirichlet",
+        "fedra.data.partition.dirichlet_clients": "dirichlet-clients",
+        "fedra.data.partition.identity": "identity",
+        "fedra.data.partition.iid": "iid",
+        "fedra.data.partition.natural": "natural",
+        "fedra.data.partition.one_class": "one-class",
+        "fedra.data.partition.quantity": "quantity",
+        "fedra.data.partition.shards": "class-shards shards",
+    },
+)
 
 
 def split(

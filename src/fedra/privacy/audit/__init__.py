@@ -19,23 +19,13 @@ if TYPE_CHECKING:
     from fedra.privacy.audit.row_inversion import invert_rows, rank_by_pixels
 
 _HOMES = {
-    "Audit": "fedra.privacy.audit.findings",
-    "AuditFigure": "fedra.privacy.audit.findings",
-    "CanaryScores": "fedra.privacy.audit.canaries",
-    "Finding": "fedra.privacy.audit.findings",
-    "Membership": "fedra.privacy.audit.membership",
-    "allowed_rate": "fedra.privacy.audit.membership",
-    "clopper_pearson": "fedra.privacy.audit.membership",
-    "invert_gradient": "fedra.privacy.audit.gradient_inversion",
-    "invert_rows": "fedra.privacy.audit.row_inversion",
-    "judge_canaries": "fedra.privacy.audit.canaries",
-    "one_run_epsilon": "fedra.privacy.audit.canaries",
-    "psnr": "fedra.privacy.audit.gradient_inversion",
-    "rank_by_pixels": "fedra.privacy.audit.row_inversion",
-    "read_off_dense_layer": "fedra.privacy.audit.gradient_inversion",
-    "run_canaries": "fedra.privacy.audit.canaries",
-    "score_against_shadows": "fedra.privacy.audit.photo_scores",
-    "score_people": "fedra.privacy.audit.person_scores",
+    "fedra.privacy.audit.canaries": "CanaryScores judge_canaries one_run_epsilon run_canaries",
+    "fedra.privacy.audit.findings": "Audit AuditFigure Finding",
+    "fedra.privacy.audit.gradient_inversion": "invert_gradient psnr read_off_dense_layer",
+    "fedra.privacy.audit.membership": "Membership allowed_rate clopper_pearson",
+    "fedra.privacy.audit.person_scores": "score_people",
+    "fedra.privacy.audit.photo_scores": "score_against_shadows",
+    "fedra.privacy.audit.row_inversion": "invert_rows rank_by_pixels",
 }
 
 __all__ = [
