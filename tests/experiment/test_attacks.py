@@ -7,8 +7,10 @@ import torch
 
 import fedra
 from fedra.config.privacy_sections import AttackSection
+from fedra.core.batches import Examples
 from fedra.errors import ConfigError
 from fedra.experiment.attacks import alie_factor, choose_malicious, forge
+from fedra.experiment.backdoor import Backdoor, Trigger
 from fedra.parts import Median, TrimmedMean
 
 CONFIG = {
@@ -58,7 +60,7 @@ def test_malicious_clients_are_keyed_by_the_seed():
     assert choose_malicious(AttackSection(), 20, 1) == ()
 
 
-@pytest.mark.parametrize("name", ["sign-flip", "noise", "min-max", "label-flip"])
+@pytest.mark.parametrize("name", ["sign-flip", "noise", "min-max", "label-flip", "backdoor"])
 def test_an_attacked_run_is_the_same_on_two_runners(name):
     table = {**CONFIG, "attack": {"name": name, "share": 0.25}}
     one = fedra.run(table)
@@ -98,3 +100,66 @@ def test_two_combine_rules_are_refused():
 def test_attacks_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="needs clients, got mode = 'centralized'"):
         fedra.run({**CONFIG, "mode": "centralized", "attack": {"name": "noise"}})
+
+
+BACKDOOR = {
+    **CONFIG,
+    "rounds": 10,
+    "data": {"name": "digits"},
+    "model": {"name": "mlp", "hidden": [32]},
+    "local": {"lr": 0.3},
+    "evaluation": {"every": 10},
+    "attack": {"name": "backdoor", "share": 0.25, "scale": 4.0},
+}
+
+
+def test_a_backdoor_opens_only_with_its_trigger_and_only_if_somebody_attacks():
+    attacked = fedra.run(BACKDOOR)
+    found = attacked.summary["attack"]
+    assert found["trigger_rate"] > 0.8
+    assert found["control_rate"] < 0.1
+    assert attacked.summary["final_accuracy"] > 0.8
+    assert attacked.metrics[-1]["trigger_rate"] == found["trigger_rate"]
+    control = fedra.run({**BACKDOOR, "attack": {**BACKDOOR["attack"], "share": 0.0}})
+    assert control.summary["attack"]["clients"] == []
+    assert control.summary["attack"]["trigger_rate"] < 0.2
+    plain = fedra.run({**BACKDOOR, "attack": {"name": "none"}})
+    assert all(torch.equal(plain.model.state_dict()[k], v) for k, v in control.model.state_dict().items())
+    assert "attack" not in plain.summary
+
+
+def test_a_backdoor_poisons_a_share_of_the_malicious_clients_images():
+    images = torch.zeros(10, 1, 6, 6, dtype=torch.uint8)
+    own = Examples(images, torch.arange(10))
+    poisoned = Backdoor(Trigger(target=7, patch=2, value=255), share=0.4, seed=3)(own, 5)
+    marked = poisoned.inputs.flatten(1).sum(dim=1)
+    assert sorted(set(marked.tolist())) == [0, 4 * 255]
+    assert (poisoned.inputs[marked > 0, :, 4:, 4:] == 255).all()
+    assert (poisoned.targets[marked > 0] == 7).all()
+    assert torch.equal(poisoned.targets[marked == 0], own.targets[marked == 0])
+    assert int((marked > 0).sum()) == 4
+    assert images.sum() == 0
+
+
+def test_the_choice_of_a_robust_rule_is_recorded():
+    rule = {"name": "fedavg", "plus": [{"name": "multi-krum", "malicious": 0.25}]}
+    krum = fedra.run({**CONFIG, "algorithm": rule, "attack": {"name": "scaled", "share": 0.25, "scale": 50.0}})
+    assert [line["malicious_left_out"] for line in krum.metrics] == [2, 2, 2]
+    assert [line["malicious_weight"] for line in krum.metrics] == [0.0, 0.0, 0.0]
+    bound = {"name": "fedavg", "plus": [{"name": "norm-bound", "bound": 1e-3}]}
+    bounded = fedra.run({**CONFIG, "algorithm": bound, "attack": {"name": "scaled", "share": 0.25, "scale": 50.0}})
+    assert all(0 < line["malicious_weight"] < 0.1 for line in bounded.metrics)
+    assert "malicious_weight" not in fedra.run({**CONFIG, "attack": {"name": "noise"}}).metrics[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"attack": {"name": "backdoor", "patch": 8}}, "needs images larger than its trigger"),
+        ({"attack": {"name": "backdoor", "target": 10}}, "must be a class, 0 to 9, got 10"),
+        ({"data": {"name": "synthetic", "examples": 60, "shape": [6]}, "attack": {"name": "backdoor"}}, "needs images"),
+    ],
+)
+def test_backdoors_that_do_not_fit_are_refused(changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        fedra.run({**CONFIG, **changes})

@@ -66,6 +66,15 @@ def test_a_secure_federation_has_the_simulators_bits(change: dict[str, Any], tmp
     assert found.summary.get("privacy", {}).get("trust") == reference.summary.get("privacy", {}).get("trust")
 
 
+@pytest.mark.parametrize("where", ["server", "clients"])
+def test_updates_that_are_not_finite_count_as_zeros_under_privacy(where: str, tmp_path: Path) -> None:
+    diverging = {"algorithm": "scaffold", "local": {"lr": 1e28, "epochs": 3}, "rounds": 2}
+    table = {**TABLE, **diverging, "privacy": {**PRIVATE, "where": where}}
+    federation = Rehearsed(tmp_path, table, sites=4, rules=RULES)
+    assert same(federation.run(), fedra.run(table))
+    assert all(value.isfinite().all() for value in fedra.run(table).model.state_dict().values())
+
+
 def drop(monkeypatch: pytest.MonkeyPatch, round: int, clients: list[int]) -> None:
     """Let clients be absent in a round of the simulator."""
     plain = FaultRule.absent

@@ -4,13 +4,15 @@ import pytest
 import torch
 
 import fedra
+from fedra.core.model import Weights
 from fedra.core.robust_fold import inner_products
-from fedra.core.round import Fold
+from fedra.core.round import Fold, init_server
 from fedra.core.uploads import Uploads
-from fedra.core.view import Upload
+from fedra.core.view import Population, Upload
 from fedra.errors import ConfigError, RunError
 from fedra.parts import Bulyan, CenteredClip, GeometricMedian, Median, MultiKrum, NormBound, TrimmedMean, WeightedMean
 from fedra.parts.combine import sort_clients
+from fedra.parts.robust import _choose_by_krum, squared_distances
 
 RULES = [
     NormBound(bound=3.0),
@@ -157,7 +159,7 @@ def test_other_parts_follow_the_choice_of_a_rule():
     fold = Fold(algorithm)
     for upload in uploads(rows):
         fold.add_stack(Uploads.of(upload))
-    fold._collect(algorithm.combine.select(fold._combined))
+    algorithm.combine.finish(fold._combined, fold._see)
     total = fold._totals["dynamic-regularizer"]["drift"]
     kept = combined(MultiKrum(malicious=0.2, keep=1), rows)
     assert torch.allclose(torch.cat([total["a"], total["b"].flatten()]), len(rows) * kept, atol=1e-4)
@@ -167,6 +169,42 @@ def test_other_parts_follow_the_choice_of_a_rule():
 def test_sorting_in_blocks_has_the_bits_of_torch(dtype):
     values = torch.randn(7, 3, 40_000, dtype=dtype, generator=torch.Generator().manual_seed(0))
     assert torch.equal(sort_clients(values), values.sort(dim=0).values)
+
+
+@pytest.mark.parametrize("length", [1, 4095, 4097, 9000])
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(trim=0.2), Bulyan(malicious=0.1)], ids=lambda rule: rule.name)
+def test_blocks_of_coordinates_have_the_bits_of_whole_tensors(rule, length):
+    values = torch.randn(20, length, generator=torch.Generator().manual_seed(1))
+    total = rule.start()
+    for row in values:
+        upload = Upload(
+            delta={"w": row}, buffers={}, examples=1, steps=1, effective_steps=1.0, extras={}, metrics={}
+        )  # fmt: skip
+        total = rule.add(total, upload)
+    found = rule.finish(total).params["w"]
+    ordered = values.sort(dim=0).values
+    if isinstance(rule, Median):
+        expected = (ordered[9] + ordered[10]) / 2
+    elif isinstance(rule, TrimmedMean):
+        expected = ordered[4:16].mean(dim=0)
+    else:
+        kept = values[_choose_by_krum(squared_distances(inner_products([{"w": row} for row in values])), 2)]
+        ordered = kept.sort(dim=0).values
+        nearest = (ordered - ordered.median(dim=0).values).abs().argsort(dim=0, stable=True)[:12]
+        expected = ordered.gather(0, nearest).mean(dim=0)
+    assert torch.equal(found, expected)
+
+
+def test_a_rule_weighs_the_uploads_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(GeometricMedian, "choose_weights", lambda *_: calls.append(1) or torch.full((4,), 0.25))
+    algorithm = fedra.algorithms.fedavg().plus(GeometricMedian())
+    fold = Fold(algorithm)
+    for upload in uploads(vectors(4).float()):
+        fold.add(upload)
+    weights = Weights({"a": torch.zeros(3), "b": torch.zeros(3, 2)}, {})
+    fold.finish(init_server(algorithm, weights), Population(clients=4, examples=4))
+    assert calls == [1]
 
 
 def test_a_run_with_a_robust_rule_and_buffers():

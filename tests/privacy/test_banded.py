@@ -81,7 +81,7 @@ def test_columns_of_rounds_that_are_a_band_apart_have_the_sensitivity_that_is_ac
     generator = np.random.default_rng(0)
     for first in range(band):
         turns = matrix[:, first::band]
-        assert turns.shape[1] <= Mechanism(1.0, band=band).participations(rounds)
+        assert turns.shape[1] <= Mechanism(1.0, apart=band).participations(rounds)
         moved = generator.normal(size=(turns.shape[1], 8))
         moved /= np.linalg.norm(moved, axis=1, keepdims=True)  # updates at the clip norm, in any directions
         assert np.linalg.norm(turns @ moved) <= math.sqrt(turns.shape[1]) * (1 + 1e-12)
@@ -91,7 +91,7 @@ def test_columns_of_rounds_that_are_a_band_apart_have_the_sensitivity_that_is_ac
 
 def test_prefix_sums_have_less_noise_than_independent_noise_of_the_same_epsilon():
     rounds, band, length, budget = 60, 10, 3000, (4.0, 1e-5)
-    mechanism = Mechanism(noise_for(*budget, 1.0, rounds, lambda z, rate: Mechanism(z, rate, band)), band=band)
+    mechanism = Mechanism(noise_for(*budget, 1.0, rounds, lambda z, rate: Mechanism(z, rate, band)), apart=band)
     turns = mechanism.participations(rounds)
     independent = Mechanism(noise_for(*budget, 1.0, turns))  # counts the turns of a client as well
     assert independent.epsilon(turns, 1e-5) == mechanism.epsilon(rounds, 1e-5) <= 4.0
@@ -116,20 +116,20 @@ def test_a_band_of_one_is_independent_noise():
         banded = PrivateSum(numbers, 20, SECRET, round, 0, banded=BandedNoise(SECRET, 1, 20))
         assert torch.equal(plain.finish().total, banded.finish().total)
         assert plain.noise_share == banded.noise_share
-    assert Mechanism(2.0, band=1).epsilon(7, 1e-5) == Mechanism(2.0).epsilon(7, 1e-5)
+    assert Mechanism(2.0, apart=1).epsilon(7, 1e-5) == Mechanism(2.0).epsilon(7, 1e-5)
     assert prefix_error(1, 9) == pytest.approx(math.sqrt(5))
 
 
 def test_participations_are_counted_once_in_a_band():
-    mechanism = Mechanism(noise=4.0, band=10)
+    mechanism = Mechanism(noise=4.0, apart=10)
     assert [mechanism.participations(rounds) for rounds in (0, 1, 10, 11, 100)] == [0, 1, 1, 2, 10]
     assert mechanism.epsilon(100, 1e-5) == gaussian_epsilon(math.sqrt(10) / 4, 1e-5) == pytest.approx(3.3414, abs=1e-4)
     allowed = mechanism.releases_within(3.3415, 1e-5)
     assert allowed == 100
     # Two short runs are two participations, though their rounds together are less than a band.
     assert total_epsilon([(mechanism, 4), (mechanism, 4)], 1e-5) == Mechanism(4.0).epsilon(2, 1e-5)
-    with pytest.raises(ConfigError, match="needs a sampling rate of 1"):
-        Mechanism(noise=1.0, rate=0.5, band=2)
+    with pytest.raises(ConfigError, match="need a sampling rate of 1"):
+        Mechanism(noise=1.0, rate=0.5, apart=2)
 
 
 class Clients:
@@ -202,7 +202,7 @@ def test_a_run_that_is_resumed_repeats_its_noise(tmp_path, monkeypatch):
     for name, value in whole.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], value)
     said = json.loads((tmp_path / "broken" / "summary.json").read_text())["privacy"]
-    assert (said["band"], said["releases"], said["rate"]) == (4, 2, 1.0)
+    assert (said["band"], said["apart"], said["releases"], said["rate"]) == (4, 4, 2, 1.0)
     assert said["epsilon"] == Mechanism(1.0).epsilon(2, 1e-3) == resumed.metrics[-1]["epsilon"]
 
 
@@ -232,6 +232,25 @@ def test_a_budget_counts_turns():
     assert ended.summary["rounds"] == 4 * turns
 
 
+@pytest.mark.parametrize("band", [1, 2, 4])
+def test_only_the_turns_of_a_client_count_whatever_the_band(band):
+    table = config({"noise": "auto", "epsilon": 4.0, "band": band}, rounds=9)  # three of twelve: every fourth round
+    assert plan_budget(read(table)).chosen == noise_for(4.0, 1e-3, 1.0, 3)
+    said = fedra.run(table).summary["privacy"]
+    assert (said["releases"], said["apart"], said.get("band")) == (3, 4, band if band > 1 else None)
+    assert said["epsilon"] == Mechanism(said["noise"]).epsilon(3, 1e-3) <= 4.0
+
+
+def test_turns_are_counted_for_noise_by_clients_and_not_in_a_federation_that_may_grow():
+    secure = {"privacy": {"band": 1, "where": "clients", "noise": 3.0}, "secure": {"aggregation": "masks"}}
+    said = fedra.run(config(**secure, rounds=5)).summary["privacy"]
+    assert said["releases"] == 2
+    counted = mechanism_of(read(config(**secure)), 3.0)
+    assert said["epsilon"] == counted.epsilon(2, 1e-3) < counted.epsilon(5, 1e-3)
+    assert mechanism_of(read(config({"band": 1})), 1.0).participations(8) == 8
+    assert mechanism_of(read(config({"band": 1})), 1.0, clients=12).participations(8) == 2
+
+
 REFUSED = {
     "twice within a band": ({"privacy": {"band": 5}}, "at most 4, got 5: with 3 of 12 clients per round, a client"),
     "everybody always": ({"cohort": {"fraction": 1.0, "sampling": "rotation"}}, "must be at most 1, got 4"),
@@ -242,7 +261,10 @@ REFUSED = {
         {"privacy": {"where": "clients"}, "secure": {"aggregation": "masks"}},
         r"got privacy\.where = 'clients'",
     ),
-    "independent noise counts on sampling": ({"privacy": {"band": 1}}, "no proven amplification"),
+    "independent noise counts on sampling": (
+        {"privacy": {"band": 1}, "cohort": {"fraction": 0.25}},
+        "no proven amplification",
+    ),
 }
 
 

@@ -228,6 +228,31 @@ def test_an_empty_cohort_is_a_round_like_any_other():
     assert result.summary["rounds"] == 3
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"privacy": {"seed": "run", "clip": "adaptive", "noise": 0.5}},
+        {"privacy": {"seed": "run", "where": "clients"}, "secure": {"aggregation": "masks", "threshold": 0.51}},
+    ],
+    ids=["server", "adaptive clip", "clients"],
+)
+def test_an_upload_that_is_not_finite_counts_as_zeros_and_as_an_answer(changes, monkeypatch):
+    table = config(**{"cohort": {"fraction": 1.0}, "rounds": 2, "privacy": {"seed": "run"}, **changes})
+    found = fedra.run({**table, "attack": {"name": "not-finite", "share": 0.75}})  # below the quorum if it were dropped
+    bad = set(found.summary["attack"]["clients"])
+    assert len(bad) == 9
+
+    def accept(uploads, *rest):
+        return [None] * len(uploads)
+
+    monkeypatch.setattr("fedra.experiment.rounds.rejection_reasons", accept)  # NaN reaches the mechanism itself
+    reference = fedra.run({**table, "attack": {"name": "not-finite", "share": 0.75}})
+    for name, value in reference.model.state_dict().items():
+        assert torch.equal(found.model.state_dict()[name], value)
+    assert found.metrics[-1]["clip"] == reference.metrics[-1]["clip"]
+
+
 REFUSED = {
     "delta": ({"privacy": {"delta": 0.5}}, r"privacy\.delta must be below 0\.083"),
     "no delta": ({"privacy": {"delta": None}}, r"privacy\.delta must be set"),

@@ -15,6 +15,7 @@ import pytest
 import fedra
 import tiny
 from fake_runs import write_lines, write_run
+from fedra.reports import model_card
 from tiny import call, mistake
 
 
@@ -247,3 +248,37 @@ def test_a_damaged_audit_is_a_sentence(tmp_path: Path) -> None:
     page = fedra.report(folder, out=tmp_path / "r.html").read_text(encoding="utf-8")
     assert 'id="audit"' not in page
     assert "audit.json is damaged" in page
+
+
+def test_a_simulated_attack_is_told(tmp_path: Path) -> None:
+    table = {
+        "rounds": 1,
+        "data": {"name": "digits", "fraction": 0.3},
+        "partition": {"name": "iid", "clients": 8},
+        "model": {"name": "mlp", "hidden": [8]},
+        "algorithm": {"name": "fedavg", "plus": [{"name": "multi-krum", "malicious": 0.25}]},
+        "runner": {"name": "sequential"},
+    }
+    attack = {"name": "backdoor", "share": 0.25, "scale": 50.0, "target": 3}
+    fedra.run({**table, "attack": attack}, out=tmp_path / "runs" / "attacked")
+    broken = {**table, "algorithm": "fedavg", "attack": {"name": "not-finite", "share": 0.25}}
+    fedra.run(broken, out=tmp_path / "runs" / "broken")
+    fedra.run(table, out=tmp_path / "runs" / "plain")
+    path = fedra.report(tmp_path / "runs", out=tmp_path / "r.html")
+    assert "under the simulated attack backdoor and not-finite" in text_of(path)
+    found = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section(path, "attacks")))
+    for word in ("Without an attack: plain", "2 of 8", "scale 50, target 3, patch 2, poisoned 0.5", "0.0%"):
+        assert word in found
+    assert "rejected as invalid 0 2 left out by the rule 2 –" in found
+    alone = fedra.report(tmp_path / "runs" / "plain", out=tmp_path / "p.html").read_text(encoding="utf-8")
+    assert 'id="attacks"' not in alone
+
+
+def test_a_card_says_that_the_model_was_attacked() -> None:
+    attack = {"name": "backdoor", "clients": [1, 5], "target": 3, "trigger_rate": 0.913, "control_rate": 0.02}
+    title, told = model_card._attack({"attack": attack, "clients": 20})
+    assert title == "## Simulated attack"
+    assert "2 of 20 clients were malicious" in told
+    assert "class 3 in 91.3%" in told
+    assert "without it in 2.0%" in told
+    assert list(model_card._attack({"clients": 20})) == []

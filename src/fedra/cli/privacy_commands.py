@@ -51,11 +51,13 @@ def budget(
     if found.target is not None:
         print_line(console, f"budget {found.target[0]:g}: noise {found.chosen:g} lasts for {found.target[1]} rounds")
     if found.turns is not None:
-        band, error = found.turns
+        apart, error = found.turns
+        correlated = (
+            f"; correlated noise leaves {error:.0%} of the error that independent noise of the same epsilon leaves in "
+            "the sum of the rounds"
+        )
         print_line(
-            console,
-            f"a client takes part at most once in {band} rounds; correlated noise leaves {error:.0%} of the error that "
-            "independent noise of the same epsilon leaves in the sum of the rounds",
+            console, f"a client takes part at most once in {apart} rounds{correlated if error is not None else ''}"
         )
     if found.honest is not None:
         share, worse = found.honest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -55,7 +55,8 @@ class PrivacySection(Section):
     amplification: Literal["auto", "none"] = Field(
         "auto",
         description="'auto' counts on sampled cohorts or batches, which needs cohort.sampling or local.sampling = "
-        "'poisson'; 'none' counts every round for every client, or every epoch for every example",
+        "'poisson'; 'none' counts every round for every client, or in rotation its turns, or every epoch for every "
+        "example",
     )
     band: int = Field(
         1,
@@ -64,6 +65,13 @@ class PrivacySection(Section):
         description="level 'client': noise is correlated over so many rounds, which cancels in their sum; needs "
         "cohort.sampling = 'rotation' with at least so many rounds from one turn of a client to its next; 1 is "
         "independent noise",
+    )
+    canaries: int = Field(
+        0,
+        ge=0,
+        le=10**4,
+        description="level 'client': known vectors that take part like clients and measure epsilon (docs/audit.md), 20 "
+        "to a tenth of the square root of the number of weights; 0 for none",
     )
     counts: Literal["private", "public"] = Field(
         "private",
@@ -99,13 +107,31 @@ class SecureSection(Section):
 class AttackSection(Section):
     """Simulated malicious clients, for research and tests; a real federation refuses it."""
 
-    name: Literal["none", "sign-flip", "scaled", "noise", "label-flip", "alie", "min-max", "not-finite"] = Field(
-        "none", description="what malicious clients send; see docs/robust.md"
+    name: Literal["none", "sign-flip", "scaled", "noise", "label-flip", "backdoor", "alie", "min-max", "not-finite"] = (
+        Field("none", description="what malicious clients send; see docs/robust.md")
     )
-    share: float = Field(0.2, gt=0, lt=1, description="share of all clients that is malicious, drawn by seed")
+    share: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="share of all clients that is malicious, drawn by seed, at least one client; 0 is the control: no "
+        "client attacks, and a backdoor's trigger is still tested",
+    )
     scale: float = Field(
         5.0,
         gt=0,
         le=1e12,
-        description="factor on the honest mean (sign-flip, noise) or on the client's update (scaled)",
+        description="factor on the honest mean (sign-flip, noise) or on the client's update (scaled, backdoor)",
     )
+    target: int = Field(0, ge=0, le=10**9, description="backdoor: the class that images with the trigger get")
+    patch: int = Field(
+        2, ge=1, le=10**4, description="backdoor: side of the trigger, a bright square in the lower right corner"
+    )
+    poisoned: float = Field(
+        0.5, gt=0, le=1, description="backdoor: share of a malicious client's examples that get trigger and target"
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """What the summary says about the attack: the keys that it uses."""
+        unused = () if self.name == "backdoor" else ("target", "patch", "poisoned")
+        return {key: value for key, value in self.model_dump().items() if key not in unused}

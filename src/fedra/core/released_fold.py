@@ -112,6 +112,7 @@ class ReleasedFold(SingleUploads):
         self._algorithm, self._release, self._layout = algorithm, release, layout
         self._terms, self._weigh = terms, weigh
         self.uploads = 0
+        self.factors: dict[int, float] = {}  # no robust rule goes with a release
 
     @torch.no_grad()
     def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
@@ -119,6 +120,15 @@ class ReleasedFold(SingleUploads):
         blocks = upload_blocks(self._algorithm, uploads, self._terms)
         self._release.add(self._layout.flatten(blocks), list(map(self._weigh, uploads.examples)))
         self.uploads += len(uploads)
+
+    def add_rejected(self, clients: Sequence[int]) -> None:
+        """Count clients with an invalid upload as answers of zeros.
+
+        Whether an upload is finite depends on the client's data, so neither the quorum nor a repeated round may.
+        """
+        for _ in clients:
+            self._release.add(torch.full((1, self._layout.length), torch.nan), [1.0])
+        self.uploads += len(clients)
 
     @torch.no_grad()
     def finish(

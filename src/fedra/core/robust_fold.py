@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,14 @@ from fedra.errors import RunError
 
 BLOCK = 65_536
 """Coordinates whose inner products are computed at once, so memory stays small."""
+
+
+class Selected(NamedTuple):
+    """An upload that a rule selected, its index in the round, and the factor of its update: (uploads) * weight."""
+
+    upload: Upload
+    index: int
+    factor: float
 
 
 class Selecting(Combine, abstract=True):
@@ -49,8 +58,8 @@ class Selecting(Combine, abstract=True):
     def add(self, total: Tree, upload: Upload) -> Tree:
         return {**total, "uploads": [*total.get("uploads", []), upload]}
 
-    def select(self, total: Tree) -> list[Upload]:
-        """The uploads with their updates scaled by (number of uploads) * weight; those of weight 0 are left out.
+    def select(self, total: Tree) -> list[Selected]:
+        """The uploads with the factors of their updates; those of weight 0 are left out.
 
         Args:
             total: The uploads of the round.
@@ -60,20 +69,31 @@ class Selecting(Combine, abstract=True):
         """
         uploads: list[Upload] = total["uploads"]
         gram = inner_products([upload.delta for upload in uploads])
-        return scale_uploads(uploads, self.choose_weights(gram, [upload.examples for upload in uploads]))
+        return select_uploads(uploads, self.choose_weights(gram, [upload.examples for upload in uploads]))
 
-    def finish(self, total: Tree) -> Weights:
-        """The weighted sum of the updates; buffers are averaged over the selected uploads."""
+    def finish(self, total: Tree, seen: Callable[[Selected], None] | None = None) -> Weights:
+        """The weighted sum of the updates; buffers are averaged over the selected uploads.
+
+        Args:
+            total: The uploads of the round.
+            seen: Called with each selected upload, its update scaled; one at a time, so memory does not double.
+
+        Returns:
+            The change of the parameters, and the new buffers.
+        """
         selected, count = self.select(total), len(total["uploads"])
         change: Params = {}
         buffers: Params = {}
-        for upload in selected:
+        for one in selected:
+            upload = replace(one.upload, delta=tree.scale(one.upload.delta, one.factor))
+            if seen is not None:
+                seen(one._replace(upload=upload))
             change = tree.accumulate(change, upload.delta, 1 / count)
             tracked = {name: value for name, value in upload.buffers.items() if value.is_floating_point()}
             buffers = tree.accumulate(buffers, tracked, 1 / len(selected))
         counters = {
-            name: torch.stack([upload.buffers[name] for upload in selected]).amax(dim=0)
-            for name, value in selected[0].buffers.items()
+            name: torch.stack([one.upload.buffers[name] for one in selected]).amax(dim=0)
+            for name, value in selected[0].upload.buffers.items()
             if not value.is_floating_point()
         }
         return Weights(change, {**buffers, **counters})
@@ -111,7 +131,7 @@ class RootSelecting(Selecting, abstract=True):
         """
         raise TypeError(f"{type(self).__name__} must define trust")
 
-    def select(self, total: Tree) -> list[Upload]:
+    def select(self, total: Tree) -> list[Selected]:
         uploads: list[Upload] = total["uploads"]
         root: Upload | None = total.get("root")
         if root is None:
@@ -120,11 +140,11 @@ class RootSelecting(Selecting, abstract=True):
             )
         own = {name: value.to(uploads[0].delta[name]) for name, value in root.delta.items()}
         weights = self.trust(inner_products([own, *(upload.delta for upload in uploads)], centered=False))
-        return scale_uploads(uploads, weights) or [replace(root, delta=tree.scale(own, 0.0))]
+        return select_uploads(uploads, weights) or [Selected(replace(root, delta=own), len(uploads), 0.0)]
 
 
-def scale_uploads(uploads: Sequence[Upload], weights: Tensor) -> list[Upload]:
-    """The uploads with their updates scaled by (number of uploads) * weight; those of weight 0 are left out.
+def select_uploads(uploads: Sequence[Upload], weights: Tensor) -> list[Selected]:
+    """The uploads with the factors of their updates; those of weight 0 are left out.
 
     Args:
         uploads: The uploads of a round.
@@ -133,11 +153,8 @@ def scale_uploads(uploads: Sequence[Upload], weights: Tensor) -> list[Upload]:
     Returns:
         The selected uploads.
     """
-    return [
-        replace(upload, delta=tree.scale(upload.delta, len(uploads) * weight))
-        for upload, weight in zip(uploads, weights.tolist(), strict=True)
-        if weight
-    ]
+    pairs = enumerate(zip(uploads, weights.tolist(), strict=True))
+    return [Selected(upload, index, len(uploads) * weight) for index, (upload, weight) in pairs if weight]
 
 
 def inner_products(updates: Sequence[Params], centered: bool = True) -> Tensor:
@@ -156,11 +173,11 @@ def inner_products(updates: Sequence[Params], centered: bool = True) -> Tensor:
     count = len(updates)
     gram = torch.zeros(count, count, dtype=torch.float64)
     for name in updates[0]:
-        stacked = torch.stack([update[name].reshape(-1) for update in updates])
-        for start in range(0, stacked.shape[1], BLOCK):
-            block = stacked[:, start : start + BLOCK].double()
-            center = block.mean(dim=0) if centered else torch.zeros_like(block[0])
-            rest = block - center
+        rows = [update[name].reshape(-1) for update in updates]
+        for start in range(0, len(rows[0]), BLOCK):
+            rest = torch.stack([row[start : start + BLOCK] for row in rows]).double()
+            center = rest.mean(dim=0) if centered else torch.zeros_like(rest[0])
+            rest -= center
             along = rest @ center
             gram += (rest @ rest.T + along.unsqueeze(0) + along.unsqueeze(1) + center @ center).cpu()
     return gram

@@ -20,7 +20,7 @@ from fedra.core.draws import Draws
 from fedra.core.model import Weights
 from fedra.core.private_steps import add_noise
 from fedra.core.program import ClientProgram, StepMetrics
-from fedra.core.robust_fold import Selecting
+from fedra.core.robust_fold import Selected, Selecting
 from fedra.core.teachers import look_up, teacher_outputs, teacher_weights
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import SingleUploads, Uploads, stack_of_one
@@ -114,6 +114,8 @@ class Fold(SingleUploads):
         self._collecting = algorithm.with_capability(CollectsUploads)
         self._totals: dict[str, Tree] = {name: {} for name in self._collecting}
         self._held: list[Upload] = []  # until a robust rule has seen all of them
+        self._clients: list[int] = []  # of the uploads, if a rule chooses among them
+        self._factors: dict[int, float] = {}
         self.uploads = 0
 
     def add(self, upload: Upload) -> None:
@@ -125,13 +127,27 @@ class Fold(SingleUploads):
         """Fold in a stack of uploads."""
         self._combined = self._algorithm.combine.add_stack(self._combined, uploads)
         combine = self._algorithm.combine
-        if not isinstance(combine, Selecting) and not combine.robust:
+        if isinstance(combine, Selecting):
+            self._clients += clients
+        elif not combine.robust:
             for name, part in self._collecting.items():
                 if part.collects:
                     self._totals[name] = part.collect_stack(self._totals[name], uploads)
-        elif combine.robust and any(part.collects for part in self._collecting.values()):
+        elif any(part.collects for part in self._collecting.values()):
             self._held += uploads
         self.uploads += len(uploads)
+
+    @property
+    def factors(self) -> dict[int, float]:
+        """By client, the factor of a robust rule on its update, 0 if it was left out; empty for other rules."""
+        return {client: self._factors.get(index, 0.0) for index, client in enumerate(self._clients)}
+
+    def _see(self, selected: Selected) -> None:
+        self._factors[selected.index] = selected.factor
+        self._collect([selected.upload])
+
+    def add_rejected(self, clients: Sequence[int]) -> None:
+        """Leave clients with an invalid upload out: they count as dropped."""
 
     def _collect(self, uploads: Iterable[Upload]) -> None:
         collecting = {name: part for name, part in self._collecting.items() if part.collects}
@@ -167,8 +183,9 @@ class Fold(SingleUploads):
         """
         combine = self._algorithm.combine
         if isinstance(combine, Selecting):  # other parts see what the rule selected
-            self._collect(combine.select(self._combined))
-        change = combine.finish(self._combined)
+            change = combine.finish(self._combined, self._see)
+        else:
+            change = combine.finish(self._combined)
         self._collect(self._centered())
         params = tree.add(server.weights.params, change.params)
         weights = Weights(params, {**server.weights.buffers, **change.buffers})

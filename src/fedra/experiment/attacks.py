@@ -1,4 +1,4 @@
-"""Simulated malicious clients, to see what robust rules withstand: their uploads, or their labels, are replaced.
+"""Simulated malicious clients, to see what robust rules withstand: their uploads, or their examples, are replaced.
 
 The malicious clients are drawn by the run's seed. They know all honest uploads of their round, which is the worst case
 that papers on robust rules assume. Every draw is keyed, so an attacked run repeats to the bit on every runner.
@@ -7,7 +7,7 @@ that papers on robust rules assume. Every draw is keyed, so an attacked run repe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
@@ -24,6 +24,7 @@ from fedra.core.random import generator
 from fedra.core.tree import Params, Tree
 from fedra.core.view import Server, Upload
 from fedra.errors import ConfigError
+from fedra.experiment.backdoor import Backdoor, Trigger, TriggerTest
 from fedra.runners.base import Absent, Evaluation, Result, Results, Runner, Summed, iterate_results
 
 BISECTIONS = 50
@@ -37,7 +38,7 @@ def choose_malicious(section: AttackSection, clients: int, seed: int) -> tuple[i
         clients: Number of clients.
         seed: The run's seed.
     """
-    if section.name == "none":
+    if section.name == "none" or section.share == 0:
         return ()
     count = max(round(section.share * clients), 1)
     return tuple(sorted(torch.randperm(clients, generator=generator(seed, "attack"))[:count].tolist()))
@@ -47,28 +48,47 @@ def check_attack(section: AttackSection, *, centralized: bool, owned: bool) -> N
     """Raise for settings that an attack does not fit."""
     if section.name != "none" and centralized:
         raise ConfigError("[attack] needs clients, got mode = 'centralized': train federated, or remove the section")
-    if section.name == "label-flip" and owned:
+    if section.name in ("label-flip", "backdoor") and owned:
         raise ConfigError(
-            "attack.name = 'label-flip' needs classes that clients share, but here each client has its own people: use "
-            "another attack"
+            f"attack.name = '{section.name}' needs classes that clients share, but here each client has its own "
+            "people: use another attack"
         )
 
 
-def poison_labels(job: Job, section: AttackSection) -> Job:
-    """Return the job with the labels of malicious clients flipped, if the attack does that."""
-    if section.name != "label-flip":
+def poison_data(job: Job, section: AttackSection) -> Job:
+    """Return the job with the examples of malicious clients poisoned, if the attack does that."""
+    poison: Poison
+    if section.name == "label-flip":
+        poison = FlipLabels(job.classes)
+    elif section.name == "backdoor" and job.evaluated_examples is not None:
+        poison = Backdoor(Trigger.of(section, job.evaluated_examples), section.poisoned, job.seed)
+    else:
         return job
     bad = frozenset(choose_malicious(section, len(job.clients), job.seed))
-    return replace(job, clients=FlippedClients(job.clients, bad, job.classes))
+    return replace(job, clients=PoisonedClients(job.clients, bad, poison))
+
+
+Poison = Callable[[Examples, int], Examples]
+"""From the examples of a malicious client, and its number, to those that it trains on."""
 
 
 @dataclass(frozen=True)
-class FlippedClients:
-    """Clients of which some have the label C - 1 - y in place of y."""
+class FlipLabels:
+    """Gives examples the label C - 1 - y in place of y."""
+
+    classes: int
+
+    def __call__(self, own: Examples, client: int) -> Examples:
+        return replace(own, targets=self.classes - 1 - own.targets)
+
+
+@dataclass(frozen=True)
+class PoisonedClients:
+    """Clients of which some train on other examples than they have."""
 
     inner: Clients
     malicious: frozenset[int]
-    classes: int
+    poison: Poison
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -78,7 +98,7 @@ class FlippedClients:
 
     def __getitem__(self, client: int) -> Examples:
         own = self.inner[client]
-        return replace(own, targets=self.classes - 1 - own.targets) if client in self.malicious else own
+        return self.poison(own, client) if client in self.malicious else own
 
     def joined(self, clients: Sequence[int]) -> Examples | None:
         return None if self.malicious.intersection(clients) else self.inner.joined(clients)
@@ -118,13 +138,30 @@ class AttackedRunner:
 
 
 class AttackObserver:
-    """Records how many uploads of a round came from malicious clients."""
+    """Records how many uploads of a round came from malicious clients, and what became of them.
 
-    def __init__(self, malicious: Iterable[int]) -> None:
-        self._malicious, self._count = frozenset(malicious), 0
+    Args:
+        malicious: The malicious clients.
+        test: Tests the trigger of a backdoor.
+    """
+
+    def __init__(self, malicious: Iterable[int], test: TriggerTest | None = None) -> None:
+        self._malicious, self._test = frozenset(malicious), test
+        self.begin()
 
     def begin(self) -> None:
         self._count = 0
+        self._weighed: dict[str, float] = {}
+
+    def see_factors(self, factors: Mapping[int, float]) -> None:
+        """Measure the choice of a robust rule: how many malicious uploads it left out, and the weight of the others."""
+        bad = [factor for client, factor in factors.items() if client in self._malicious]
+        if bad:
+            total = sum(map(abs, factors.values()))
+            self._weighed = {
+                "malicious_left_out": sum(factor == 0 for factor in bad),
+                "malicious_weight": sum(map(abs, bad)) / total if total else 0.0,
+            }
 
     def upload(self, client: int, upload: Upload, before: Server) -> dict[str, float]:
         self._count += client in self._malicious
@@ -134,7 +171,8 @@ class AttackObserver:
         """Look at nothing."""
 
     def round(self, server: Server, counts: Counts | None) -> dict[str, Any]:
-        return {"malicious": self._count}
+        tested = {} if self._test is None or counts is None else self._test.rates(server.weights)
+        return {"malicious": self._count, **self._weighed, **tested}
 
 
 def forge(
@@ -160,7 +198,7 @@ def _forge(section: AttackSection, own: Tensor, honest: Tensor, malicious: int, 
     mean: Tensor = honest.mean(dim=0)
     if section.name == "sign-flip":
         return -section.scale * mean
-    if section.name == "scaled":
+    if section.name in ("scaled", "backdoor"):
         return section.scale * own
     if section.name == "noise":
         drawn: Tensor = torch.randn(len(own), generator=draw, dtype=torch.float64)

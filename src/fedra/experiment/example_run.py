@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -242,6 +242,13 @@ class CountingFold:
 
     def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
         self._inner.add_stack(uploads, clients)
+
+    @property
+    def factors(self) -> Mapping[int, float]:
+        return self._inner.factors
+
+    def add_rejected(self, clients: Sequence[int]) -> None:
+        self._inner.add_rejected(clients)
 
     def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
         self._inner.add_sum(total, clients, asked)

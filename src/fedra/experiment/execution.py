@@ -20,10 +20,12 @@ from fedra.callbacks.tensorboard import TensorBoard
 from fedra.config.mode import is_centralized, title
 from fedra.config.schema import Config
 from fedra.console import steps, tell
+from fedra.core.batches import Examples
 from fedra.core.job import Job, ServerJob
 from fedra.core.round_zero import examples_in_round_zero
 from fedra.errors import FedraError, RunError, RunFailed
-from fedra.experiment.attacks import AttackedRunner, AttackObserver, check_attack, choose_malicious, poison_labels
+from fedra.experiment.attacks import AttackedRunner, AttackObserver, check_attack, choose_malicious, poison_data
+from fedra.experiment.backdoor import Trigger, TriggerTest, check_backdoor
 from fedra.experiment.build import Built, ServerBuilt, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.final_test import run_final_tests
@@ -112,7 +114,10 @@ class LocalEngine:
     def __init__(self, config: Config, built: Built) -> None:
         self._config, self.built = config, built
         check_attack(config.attack, centralized=is_centralized(config), owned=built.job.owners is not None)
-        self.job = poison_labels(add_diagnostics(config, built.job), config.attack)
+        if config.attack.name == "backdoor":
+            tested = built.protocol == "classification" and built.job.evaluated_examples is not None
+            check_backdoor(config.attack, built.dataset.shape, built.job.classes, tested)
+        self.job = poison_data(add_diagnostics(config, built.job), config.attack)
 
     @property
     def malicious(self) -> tuple[int, ...]:
@@ -123,6 +128,9 @@ class LocalEngine:
     def open_runner(self, console: Console | None) -> Iterator[Runner]:
         if self._config.runner.name == "ray":
             tell(console, "ray: starting the workers, which takes a few seconds")
+        if (name := self._config.attack.name) != "none":
+            bad, clients = len(self.malicious), len(self.job.clients)
+            tell(console, f"attack: {bad} of {clients:,} clients are malicious in a simulation of '{name}'")
         runner = build_runner(self._config, self.job)
         try:
             yield AttackedRunner(runner, self.job, self._config.attack) if self.malicious else runner
@@ -139,8 +147,9 @@ class LocalEngine:
             past,
             class_vectors=wanted.class_vectors,
         )
-        if self.malicious:
-            found = (*found, AttackObserver(self.malicious))
+        test = self._trigger_test(self.job.evaluated_examples)
+        if self.malicious or test is not None:
+            found = (*found, AttackObserver(self.malicious, test))
         return (*found, softmax_agreement(self.job)) if wanted.softmax_agreement else found
 
     def grow(self, state: State) -> bool:
@@ -150,9 +159,17 @@ class LocalEngine:
         self, state: State, folder: RunFolder | None, console: Console | None, best: BestModel | None
     ) -> dict[str, Any]:
         tested = run_final_tests(self._config, self.built, self.job, state, folder, console, best)
-        if not self.malicious:
+        if self._config.attack.name == "none":
             return tested
-        return {**tested, "attack": {**self._config.attack.model_dump(), "clients": list(self.malicious)}}
+        test = self._trigger_test(self.job.test)
+        rates = {} if test is None else test.rates(state.server.weights)
+        return {**tested, "attack": {**self._config.attack.settings(), "clients": list(self.malicious), **rates}}
+
+    def _trigger_test(self, examples: Examples | None) -> TriggerTest | None:
+        """Return the test of a backdoor's trigger; None without one."""
+        if self._config.attack.name != "backdoor" or examples is None or self.job.evaluated_examples is None:
+            return None
+        return TriggerTest(self.job, Trigger.of(self._config.attack, self.job.evaluated_examples), examples)
 
 
 def execute(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -39,6 +39,15 @@ class Observer(Protocol):
         ...
 
 
+@runtime_checkable
+class FactorObserver(Protocol):
+    """An observer of what a robust rule makes of each upload."""
+
+    def see_factors(self, factors: Mapping[int, float]) -> None:
+        """Measure the factors of a round's clients."""
+        ...
+
+
 class RoundFold(Protocol):
     """Folds the uploads of a round into the next server."""
 
@@ -47,8 +56,17 @@ class RoundFold(Protocol):
         """The number of uploads so far."""
         ...
 
+    @property
+    def factors(self) -> Mapping[int, float]:
+        """By client, what a robust rule multiplied its update with, after `finish`; empty for other rules."""
+        ...
+
     def add_stack(self, uploads: Uploads, clients: Sequence[int] = ()) -> None:
         """Fold in a stack of uploads; `clients` are the numbers of their clients."""
+        ...
+
+    def add_rejected(self, clients: Sequence[int]) -> None:
+        """Take note of clients whose upload is invalid."""
         ...
 
     def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:

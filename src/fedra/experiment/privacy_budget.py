@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from fedra.config.schema import Config
 from fedra.errors import ConfigError
 from fedra.experiment.build import local_training
 from fedra.experiment.example_run import expected_rounds
-from fedra.experiment.private_mechanism import check_band, mechanism_of, planned_noise, sampling_rate
+from fedra.experiment.private_mechanism import (
+    check_band,
+    mechanism_of,
+    planned_noise,
+    rounds_apart,
+    sampling_rate,
+)
 from fedra.experiment.secure_run import adds_noise_by_clients
 from fedra.privacy.banded import prefix_error, round_deviation
 from fedra.privacy.example_level import ExampleAccount, exposure_of, noise_for_examples
@@ -35,7 +42,8 @@ class Budget:
         honest: With noise by clients, the share of them whose noise suffices, and epsilon if only half as many add
             theirs; None if the server adds it.
         unit: What is hidden.
-        turns: With correlated noise, the band, and the error of the model over that of independent noise; else None.
+        turns: If clients take turns, the fewest rounds from one turn to the next, and with correlated noise the error
+            of the model over that of independent noise; else None.
         deviation: Noise of a single round over `chosen`; above 1 if it is correlated.
 
     Example:
@@ -53,7 +61,7 @@ class Budget:
     clients: float | None
     honest: tuple[float, float] | None = None
     unit: str = UNIT
-    turns: tuple[int, float] | None = None
+    turns: tuple[int, float | None] | None = None
     deviation: float = 1.0
 
     def noise_ratio(self, parameters: int) -> float | None:
@@ -96,24 +104,26 @@ def plan_budget(config: Config, examples: int | None = None) -> Budget:
     check_band(config, config.partition.clients or None)
     if privacy.level == "example":
         return _plan_examples(config, privacy.delta, examples)
-    turns = None
+    count, error = config.partition.clients or None, None
     if privacy.band > 1:
-        turns = (privacy.band, prefix_error(privacy.band, config.rounds) / prefix_error(1, config.rounds))
-    chosen = planned_noise(config, privacy.delta)
+        error = prefix_error(privacy.band, config.rounds) / prefix_error(1, config.rounds)
+    apart = rounds_apart(config, count)
+    turns = (apart, error) if apart > 1 else None
+    chosen = planned_noise(config, privacy.delta, count)
+    mechanism = partial(mechanism_of, config, clients=count)
     rounds = tuple(sorted({max(1, round(share * config.rounds)) for share in POINTS}))
     epsilons = {
-        factor * chosen: tuple(mechanism_of(config, factor * chosen).epsilon(count, privacy.delta) for count in rounds)
+        factor * chosen: tuple(mechanism(factor * chosen).epsilon(past, privacy.delta) for past in rounds)
         for factor in FACTORS
     }
     target = None
     if privacy.epsilon is not None:
-        last = mechanism_of(config, chosen).releases_within(privacy.epsilon, privacy.delta)
+        last = mechanism(chosen).releases_within(privacy.epsilon, privacy.delta)
         target = (privacy.epsilon, min(last, config.rounds))
-    count = config.partition.clients
     clients = config.cohort.fraction * count if count else None
     honest = None
     if adds_noise_by_clients(config):
-        honest = (privacy.honest, mechanism_of(config, chosen * 0.5**0.5).epsilon(config.rounds, privacy.delta))
+        honest = (privacy.honest, mechanism(chosen * 0.5**0.5).epsilon(config.rounds, privacy.delta))
     deviation = round_deviation(privacy.band, config.rounds - 1)
     return Budget(
         privacy.delta, rate, rounds, epsilons, chosen, target, clients, honest, turns=turns, deviation=deviation

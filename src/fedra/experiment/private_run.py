@@ -26,7 +26,16 @@ from fedra.errors import ConfigError
 from fedra.experiment.cohort import CohortRule, Expected
 from fedra.experiment.example_run import ExampleRun, add_example_privacy, example_clip
 from fedra.experiment.plan import PlainFolding, Plan
-from fedra.experiment.private_mechanism import check_band, mechanism_of, planned_noise
+from fedra.experiment.private_mechanism import (
+    check_band,
+    check_canaries,
+    check_sampling,
+    fixed_clients,
+    mechanism_of,
+    planned_noise,
+    rounds_apart,
+    sampling_rate,
+)
 from fedra.experiment.secure_run import (
     SKELLAM_ACCOUNTANT,
     RingFold,
@@ -41,6 +50,7 @@ from fedra.experiment.secure_run import (
 from fedra.experiment.vetting import vet_examples
 from fedra.parts.private import PrivateMean
 from fedra.privacy.accounting import Mechanism, accountant_name, check_installed
+from fedra.privacy.audit.inserted_canaries import CanarySum, InsertedCanaries, describe_canaries
 from fedra.privacy.banded import BandedNoise
 from fedra.privacy.client_level import ClipAndNoise, PrivateSum
 from fedra.privacy.compatible import check_delta, check_sums
@@ -51,7 +61,7 @@ from fedra.privacy.statement import PrivacyStatement
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.state import State
 
-UNCOVERED = ("train_loss", "clients", "dropped", "restarted", "bytes_up")
+UNCOVERED = ("train_loss", "clients", "dropped", "restarted", "bytes_up", "malicious")
 """Metrics of a round that single clients move."""
 SECRET = "checkpoint/secret"
 
@@ -64,6 +74,7 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
     check_installed()
     check_noise_by_clients(config)
     check_band(config, config.partition.clients or None)
+    check_canaries(config)
     if privacy.level == "example":
         example_clip(config)
     elif is_centralized(config):
@@ -74,7 +85,7 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
     if privacy.epsilon is None and privacy.noise == "auto":
         raise ConfigError("privacy needs noise, or epsilon to compute it from, got neither: set one of them")
     if privacy.amplification == "auto" and privacy.band == 1:
-        _check_sampling(config)
+        check_sampling(config)
     if privacy.figures == "covered" and any(config.diagnostics.model_dump().values()):
         raise ConfigError(
             "diagnostics look at clients' models as they are, which privacy.figures = 'covered' rules out: turn them "
@@ -84,21 +95,6 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
         raise ConfigError(
             "tests of personal models and of single clients are not covered by the guarantee: set "
             "privacy.figures = 'all', or leave them out"
-        )
-
-
-def _check_sampling(config: Config) -> None:
-    """Raise if amplification is counted that the sampling does not have."""
-    if config.privacy.level == "client":
-        if config.cohort.sampling != "poisson" and config.cohort.fraction != 1:
-            raise ConfigError(
-                "cohorts of a fixed size have no proven amplification: set cohort.sampling = 'poisson', or "
-                "privacy.amplification = 'none', which counts every round that a client takes part in"
-            )
-    elif config.local.sampling != "poisson" and config.local.batch is not None:
-        raise ConfigError(
-            "shuffled batches have no proven amplification: set local.sampling = 'poisson', or privacy.amplification = "
-            "'none', which counts every epoch as one release of every example"
         )
 
 
@@ -120,11 +116,12 @@ def add_privacy(config: Config, job: ServerJob) -> Algorithm:
     expected = config.cohort.fraction * clients
     part = PrivateMean(
         inner=algorithm.combine,
-        noise=planned_noise(config, delta),
+        noise=planned_noise(config, delta, fixed_clients(job)),
         clip=privacy.clip if isinstance(privacy.clip, float) else privacy.clip_start,
         quantile=privacy.quantile if privacy.adapts_clip else None,
         expected=expected,
         weight=config.cohort.fraction * sum(map(weight_by(privacy), _sizes(job))) if capped else None,
+        canaries=privacy.canaries,
     )
     return replace(algorithm, combine=part)
 
@@ -187,7 +184,7 @@ class PrivateRun(PlainFolding):
         """What the accountant counts."""
         if self.part is None:
             return None
-        return mechanism_of(self.config, self.part.noise)
+        return mechanism_of(self.config, self.part.noise, fixed_clients(self.job))
 
     def rounds_within_budget(self) -> int:
         """Return the number of rounds to train: those of the configuration, or fewer if the budget ends before."""
@@ -235,9 +232,19 @@ class PrivateRun(PlainFolding):
         if is_secure(self.config):
             return self._secure_fold(job, server, (round, attempt), layout, terms)
         assert part is not None  # open_private_run
-        banded = self._banded_noise(layout.length)
-        release = PrivateSum(_numbers(part, server), layout.length, self.secret, round, attempt, banded=banded)
+        numbers, where = _numbers(part, server), (self.secret, round, attempt)
+        release = (
+            CanarySum(self._canaries(layout.length), part.canary_scores(server), numbers, *where)
+            if part.canaries
+            else PrivateSum(numbers, layout.length, *where, banded=self._banded_noise(layout.length))
+        )
         return PrivateFold(part, release, job.algorithm, layout, terms, weight_by(self.config.privacy))
+
+    def _canaries(self, length: int) -> InsertedCanaries:
+        """Return the canaries that take part like clients."""
+        config, job = self.config, self.job
+        apart = rounds_apart(config, fixed_clients(job))
+        return InsertedCanaries(config.privacy.canaries, length, job.seed, sampling_rate(config), apart)
 
     def _banded_noise(self, length: int) -> BandedNoise | None:
         """Return the source of correlated noise, the same for all rounds; None if rounds have independent noise."""
@@ -296,8 +303,16 @@ class PrivateRun(PlainFolding):
         return False
 
     def statement_of(self, state: State) -> PrivacyStatement | None:
-        """Return what is said about the run's privacy."""
-        return self.statement(state.round)
+        """Return what is said about the run's privacy, and what its canaries measured."""
+        stated, part, server = self.statement(state.round), self.part, state.server
+        if stated is None or part is None or not part.canaries:
+            return stated
+        layout = upload_layout(self.job, Expected.of(self.job, server), release_terms(self.job, state.round))
+        spent = stated.epsilon if stated.epsilon is not None else stated.epsilon_if_secret
+        assert spent is not None  # one of both
+        included = self._canaries(layout.length).included
+        found = describe_canaries(part.canary_scores(server), included, spent, stated.delta)
+        return replace(stated, canaries=found)
 
     def statement(self, releases: int) -> PrivacyStatement | None:
         """Return what is said about the run's privacy after a number of rounds."""
@@ -314,7 +329,8 @@ class PrivateRun(PlainFolding):
             clip="adaptive" if privacy.clip is None else privacy.clip,
             rate=mechanism.rate,
             releases=mechanism.participations(releases),
-            band=mechanism.band if mechanism.band > 1 else None,
+            band=privacy.band if privacy.band > 1 else None,
+            apart=mechanism.apart if mechanism.apart > 1 else None,
             accountant=SKELLAM_ACCOUNTANT if adds_noise_by_clients(self.config) else accountant_name(),
             trust=whom_to_trust(self.config),
         )
@@ -337,7 +353,8 @@ class PrivateFold(ReleasedFold):
         self, server: Server, population: Population, observe: Callable[[Server, Server], None] | None = None
     ) -> Server:
         after = super().finish(server, population, observe)
-        return self._part.after_release(after, self._sum.next_clip(), self._sum.noise_share)
+        scores = self._sum.scores if isinstance(self._sum, CanarySum) else None
+        return self._part.after_release(after, self._sum.next_clip(), self._sum.noise_share, scores)
 
 
 def open_private_run(

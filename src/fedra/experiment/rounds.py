@@ -20,7 +20,7 @@ from fedra.core.view import Server
 from fedra.errors import RunFailed
 from fedra.experiment.cohort import Expected, FaultRule, is_figure, possible_sizes, rejection_reasons
 from fedra.experiment.evaluators.evaluator import EvaluationOutcome, RoundTest
-from fedra.experiment.plan import Plan, RoundFold
+from fedra.experiment.plan import FactorObserver, Plan, RoundFold
 from fedra.privacy.secure.secure_messages import SecureRoundError
 from fedra.runners.base import Absent, Result, Results, Runner, Summed
 from fedra.runners.stacked_states import StackedTrees, StateGroup, recall_each
@@ -204,6 +204,7 @@ def _train(
             form = expected.holding(job.classes_of(some.clients[0]))
             reasons = rejection_reasons(some.uploads, form, possible_sizes(job, some.clients))
             accepted = [index for index, reason in enumerate(reasons) if reason is None]
+            fold.add_rejected([c for c, reason in zip(some.clients, reasons, strict=True) if reason is not None])
             sent = _upload_lines(job, start.round, attempt, some, reasons)
             if isinstance(some, Result) and some.restarted:
                 sent[0]["restarted"] = some.restarted
@@ -226,6 +227,9 @@ def _train(
                 failed += [{**line, "dropped": line.get("dropped", str(error))} for line in lines]
                 continue
             _check_finite(server, start.round)
+            for observer in plan.observers:
+                if isinstance(observer, FactorObserver):
+                    observer.see_factors(fold.factors)
             for line in failed:
                 line.setdefault("dropped", "its round was repeated, because too few clients responded")
             lines = failed + lines

@@ -90,7 +90,10 @@ def whom_to_trust(config: Config) -> str:
 
 
 def noise_by_clients(config: Config, delta: float) -> float:
-    """Return the noise that the clients of a round add together, as configured or for the budget."""
+    """Return the noise that the clients of a round add together, as configured or for the budget.
+
+    Sites compute it by themselves, so it does not count on turns.
+    """
     privacy = config.privacy
     if privacy.noise != "auto":
         return privacy.noise
@@ -99,9 +102,9 @@ def noise_by_clients(config: Config, delta: float) -> float:
     return noise_for(privacy.epsilon, delta, 1.0, config.rounds, coarsest_mechanism)
 
 
-def coarsest_mechanism(noise: float, rate: float = 1.0) -> SkellamMechanism:
+def coarsest_mechanism(noise: float, rate: float = 1.0, apart: int = 1) -> SkellamMechanism:
     """Return the mechanism of clients' noise in the coarsest ring, before model and cohort are known."""
-    return SkellamMechanism(noise=noise, rate=rate, scale=2.0**LEAST_BITS, length=MOST_NUMBERS)
+    return SkellamMechanism(noise=noise, rate=rate, apart=apart, scale=2.0**LEAST_BITS, length=MOST_NUMBERS)
 
 
 def fewest_noisy(config: Config, clients: int) -> int:
@@ -235,6 +238,13 @@ class RingFold(ReleasedFold):
         blocks = upload_blocks(self._algorithm, uploads, self._terms)
         self._ring.add(self._layout.flatten(blocks), list(map(self._weigh, uploads.examples)), clients)
         self.uploads += len(uploads)
+
+    def add_rejected(self, clients: Sequence[int]) -> None:
+        """Under differential privacy, let clients with an invalid upload send zeros with their noise, as sites do."""
+        if self._part is not None:
+            blank = torch.full((len(clients), self._layout.length), torch.nan)
+            self._ring.add(blank, [1.0] * len(clients), clients)
+            self.uploads += len(clients)
 
     def add_sum(self, total: np.ndarray, clients: int, asked: int) -> None:
         """Take the sum over a number of clients, of `asked` ones."""

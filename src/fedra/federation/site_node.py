@@ -246,7 +246,9 @@ class SiteNode:
         results = self._run(job, words.round, origin, received, words.cohort, recall)
         for result in results:
             if result.memory:
-                joined.memory.store(result.client, (words.round, words.attempt), result.memory)
+                diverged = result.upload.broken_step is not None or not tree.is_finite(result.upload.delta)
+                kept = memories[result.client] if diverged else result.memory
+                joined.memory.store(result.client, (words.round, words.attempt), kept)
         self._check_declared(job, origin, received, results)
         return job, results, lost
 

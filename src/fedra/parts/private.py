@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fedra.core import tree
 from fedra.core.algorithm import Algorithm
@@ -38,6 +39,7 @@ class PrivateMean(Combine, ServerState):
         expected: Expected number of clients in a round.
         quantile: Share of clients that should not be clipped, to which the clip norm adapts; None keeps it fixed.
         weight: Expected sum of the clients' weights; None if all weights are 1.
+        canaries: Number of canaries that take part like clients, whose scores the server keeps.
 
     Example:
         >>> round(PrivateMean(noise=1.0, clip=0.1, quantile=0.5, expected=100.0).sum_noise, 7)
@@ -50,6 +52,7 @@ class PrivateMean(Combine, ServerState):
     expected: Positive = 1.0
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
     weight: Positive | None = None
+    canaries: Annotated[int, Field(ge=0)] = 0
     formula: ClassVar[str] = "w_g + ( sum_k d_k min(1, C / ||d_k||) + N(0, (noise C)^2) ) / expected"
 
     def __post_init__(self) -> None:
@@ -88,6 +91,7 @@ class PrivateMean(Combine, ServerState):
             "clip": torch.tensor([self.clip], dtype=torch.float64),
             "releases": torch.zeros(1, dtype=torch.int64),
             "noise_share": torch.zeros(1, dtype=torch.float64),
+            **({"canaries": torch.zeros(self.canaries, dtype=torch.float64)} if self.canaries else {}),
         }
 
     def broadcast(self, memory: Tree) -> Tree:
@@ -124,13 +128,26 @@ class PrivateMean(Combine, ServerState):
         """
         return int(server.memory[self.name]["releases"])
 
-    def after_release(self, server: Server, clip: float, noise_share: float) -> Server:
+    def canary_scores(self, server: Server) -> Tensor:
+        """How strongly each canary showed in the released sums so far.
+
+        Args:
+            server: The server.
+
+        Returns:
+            The scores (canaries,).
+        """
+        found: Tensor = server.memory[self.name]["canaries"]
+        return found
+
+    def after_release(self, server: Server, clip: float, noise_share: float, scores: Tensor | None = None) -> Server:
         """The server after one more release.
 
         Args:
             server: The server after the round.
             clip: The clip norm of the next round.
             noise_share: Expected length of the noise over that of the released sum.
+            scores: The canaries' scores, if there are any.
 
         Returns:
             The server with the mechanism's new state.
@@ -139,6 +156,7 @@ class PrivateMean(Combine, ServerState):
             "clip": torch.tensor([clip], dtype=torch.float64),
             "releases": torch.tensor([self.releases(server) + 1]),
             "noise_share": torch.tensor([noise_share], dtype=torch.float64),
+            **({} if scores is None else {"canaries": scores}),
         }
         return server.with_memory(self.name, state)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -23,6 +25,7 @@ from fedra.core.robust_fold import RootSelecting, Selecting, inner_products
 from fedra.core.tree import Tree
 from fedra.core.view import Upload
 from fedra.errors import ConfigError, RunError
+from fedra.parts.combine import combine_each, sort_clients
 from fedra.registry import Positive
 
 Malicious = Annotated[float, Field(ge=0, lt=0.5)]
@@ -227,15 +230,10 @@ class Bulyan(Combine):
         require_clients(self.name, clients, 4 * bad + 3, bad)
         chosen = _choose_by_krum(squared_distances(inner_products([one.delta for one in uploads])), bad)
         kept = [uploads[index] for index in chosen]
-        count = clients - 4 * bad
-        change = {name: _around_median([one.delta[name] for one in kept], count) for name in kept[0].delta}
-        buffers = {
-            name: _around_median([one.buffers[name] for one in kept], count)
-            if value.is_floating_point()
-            else torch.stack([one.buffers[name] for one in kept]).amax(dim=0)
-            for name, value in kept[0].buffers.items()
-        }
-        return Weights(change, buffers)
+        rule = partial(_around_median, count=clients - 4 * bad)
+        return Weights(
+            combine_each([one.delta for one in kept], rule), combine_each([one.buffers for one in kept], rule)
+        )
 
 
 def _choose_by_krum(squared: Tensor, malicious: int) -> list[int]:
@@ -253,12 +251,13 @@ def _choose_by_krum(squared: Tensor, malicious: int) -> list[int]:
     return chosen
 
 
-def _around_median(values: Sequence[Tensor], count: int) -> Tensor:
+def _around_median(values: Tensor, count: int) -> Tensor:
     """Per coordinate the mean of the `count` values nearest to the median, whatever the order of the clients."""
-    stacked = torch.stack(list(values)).sort(dim=0).values
-    median = stacked.median(dim=0).values
-    nearest = (stacked - median).abs().argsort(dim=0, stable=True)[:count]
-    return stacked.gather(0, nearest).mean(dim=0)
+    ordered = sort_clients(values)
+    distances = (ordered - ordered[(len(ordered) - 1) // 2]).abs().T.contiguous()
+    # Distances fall, then rise: NumPy's stable sort merges the two, torch's starts from nothing.
+    nearest = torch.from_numpy(np.argsort(distances.cpu().numpy(), axis=1, kind="stable")[:, :count].T)
+    return ordered.gather(0, nearest.to(values.device)).mean(dim=0)
 
 
 def squared_distances(gram: Tensor) -> Tensor:

@@ -28,8 +28,9 @@ class Mechanism:
     Args:
         noise: Standard deviation of the noise over the clip norm (the noise multiplier z).
         rate: Probability with which each unit is sampled, independently of the others; 1 without sampling.
-        band: Fewest rounds from one participation of a unit to its next, with noise that is correlated over as many
-            rounds (`fedra.privacy.banded`); 1 if every release is of all units, with independent noise.
+        apart: Fewest releases from one participation of a unit to its next, if units take turns; 1 if a unit may be in
+            every release. The noise is independent, or correlated over at most as many releases
+            (`fedra.privacy.banded`).
 
     Example:
         >>> round(Mechanism(noise=8.0, rate=1.0).epsilon(50, delta=1e-5), 4)
@@ -38,17 +39,17 @@ class Mechanism:
 
     noise: float
     rate: float = 1.0
-    band: int = 1
+    apart: int = 1
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.noise) and self.noise >= 0):
             raise ConfigError(f"noise must be finite and at least 0, got {self.noise}")
         if not 0 < self.rate <= 1:
             raise ConfigError(f"the sampling rate must be above 0 and at most 1, got {self.rate}")
-        if self.band < 1 or (self.band > 1 and self.rate != 1):
+        if self.apart < 1 or (self.apart > 1 and self.rate != 1):
             raise ConfigError(
-                f"a band must be at least 1, and above 1 it needs a sampling rate of 1, got band {self.band} and rate "
-                f"{self.rate}"
+                f"participations must be at least 1 release apart, and turns need a sampling rate of 1, got "
+                f"{self.apart} and rate {self.rate}"
             )
 
     def participations(self, releases: int) -> int:
@@ -58,13 +59,13 @@ class Mechanism:
             releases: How often the mechanism was applied.
 
         Returns:
-            All of them, or one of every band.
+            All of them, or its turns.
 
         Example:
-            >>> Mechanism(noise=1.0, band=10).participations(101)
+            >>> Mechanism(noise=1.0, apart=10).participations(101)
             11
         """
-        return -(-releases // self.band)
+        return -(-releases // self.apart)
 
     def epsilon(self, releases: int, delta: float) -> float:
         """Return the epsilon of a number of releases.

@@ -70,8 +70,14 @@ class PrivateSum:
         self._unclipped = 0.0
         self.noise_share = math.nan
 
-    def add(self, vectors: Tensor, weights: Sequence[float]) -> None:
-        """Add vectors (n, d), clipped to the clip norm and then weighted; one that is not finite counts as zero."""
+    def add(self, vectors: Tensor, weights: Sequence[float], counted: bool = True) -> None:
+        """Add vectors (n, d), clipped to the clip norm and then weighted; one that is not finite counts as zero.
+
+        Args:
+            vectors: The vectors.
+            weights: Their weights.
+            counted: Whether an adaptive clip follows their norms.
+        """
         clip = self._numbers.clip
         norms = vectors.double().square().sum(dim=1).sqrt()
         finite = norms.isfinite()
@@ -79,7 +85,8 @@ class PrivateSum:
         factors = factors * torch.tensor(weights, dtype=torch.float64, device=vectors.device)
         added = torch.tensordot(factors.float(), torch.where(finite.unsqueeze(1), vectors, 0.0), dims=1)
         self._total = added if self._total is None else self._total.add_(added)
-        self._unclipped += float((finite & (norms <= clip)).double().sum()) - len(vectors) / 2
+        if counted:
+            self._unclipped += float((finite & (norms <= clip)).double().sum()) - len(vectors) / 2
 
     def add_total(self, total: Tensor, unclipped: float) -> None:
         """Add the sum over clients that clipped themselves, and how many were not clipped minus half of them."""

@@ -30,6 +30,7 @@ class SkellamMechanism(Mechanism):
     Args:
         noise: Standard deviation of the noise on the sum over the clip norm, from the clients that suffice.
         rate: Always 1: the server of a secure round knows its cohort.
+        apart: Fewest releases from one participation of a unit to its next, if units take turns.
         scale: The clip norm in steps of the ring, which bounds the L2 norm of a client's integers.
         length: Number of values in a vector, which bounds their L1 norm.
 
@@ -78,7 +79,8 @@ class SkellamMechanism(Mechanism):
             return 0.0
         if self.noise == 0:
             return math.inf
-        return max(min(_from_renyi(order, releases * self.divergence(order), delta) for order in ORDERS), 0.0)
+        turns = self.participations(releases)
+        return max(min(_from_renyi(order, turns * self.divergence(order), delta) for order in ORDERS), 0.0)
 
 
 def _from_renyi(order: float, divergence: float, delta: float) -> float:

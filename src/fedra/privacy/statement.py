@@ -34,11 +34,13 @@ class PrivacyStatement:
         noise: Noise over the clip norm.
         clip: "adaptive", or the norm.
         rate: Sampling rate that is counted; 1 without amplification.
-        releases: Number of released rounds, or of a client's participations without amplification.
+        releases: Number of released rounds; if clients take turns, most turns of a client.
         accountant: Name and version of the accountant.
         trust: Whom clients must trust.
         secret: What became of the secret.
-        band: With correlated noise, the fewest rounds from one participation of a client to its next.
+        band: With correlated noise, over how many rounds.
+        apart: If clients take turns, the fewest rounds from one participation of a client to its next.
+        canaries: What canaries in the run measured.
         epsilon_median: At the level of examples, an epsilon that holds for half of the clients.
         epsilon_largest_client: At the level of examples, that of the client with the most examples.
         not_covered: What the guarantee does not cover.
@@ -60,6 +62,8 @@ class PrivacyStatement:
     secret: str = "kept until the run is finished"
     epsilon_if_secret: float | None = None
     band: int | None = None
+    apart: int | None = None
+    canaries: dict[str, Any] | None = None
     epsilon_median: float | None = None
     epsilon_largest_client: float | None = None
     level: str = "client"
@@ -79,8 +83,9 @@ class PrivacyStatement:
                 f"privacy: noise as for ({self.epsilon_if_secret:.2f}, {self.delta:.0e}), but it can be recomputed "
                 "from the seed (privacy.seed = 'run'): no guarantee"
             )
-        turns = f", which takes part at most once in {self.band} rounds" if self.band else ""
-        return f"privacy: ({self.epsilon:.2f}, {self.delta:.0e}) for {self.unit}{turns}, if you trust {self.trust}"
+        turns = f", which takes part at most once in {self.apart} rounds" if self.apart else ""
+        said = f"privacy: ({self.epsilon:.2f}, {self.delta:.0e}) for {self.unit}{turns}, if you trust {self.trust}"
+        return said + ("" if self.canaries is None else f"; {_describe(self.canaries)}")
 
     def as_dict(self) -> dict[str, Any]:
         """The statement for summary.json.
@@ -94,6 +99,14 @@ class PrivacyStatement:
             for key, value in values.items()
             if value is not None and value != math.inf  # without noise there is no bound, and JSON has no infinity
         }
+
+
+def _describe(canaries: dict[str, Any]) -> str:
+    """Say what canaries measured."""
+    if "violation" in canaries:
+        return str(canaries["violation"])
+    low, high = canaries["interval"]
+    return f"{canaries['count']} canaries measured {canaries['epsilon']:.2f} (95 %: {low:.2f} to {high:.2f})"
 
 
 def example_statement(

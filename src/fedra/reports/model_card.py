@@ -35,6 +35,7 @@ def model_card(
         *_evaluations(run),
         "## Privacy",
         _privacy(summary),
+        *_attack(summary),
         "## Intended use and limits",
         _limits(about, file),
         "## How to call it",
@@ -171,6 +172,24 @@ def _privacy(summary: Mapping[str, Any]) -> str:
         ("not covered", "; ".join(found["not_covered"])),
     ]
     return _table(("", ""), rows)
+
+
+def _attack(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was simulated against the run, if anything was."""
+    found = summary.get("attack")
+    if not found:
+        return
+    yield "## Simulated attack"
+    rates = (
+        f" Images with its trigger are taken for class {found['target']} in {found['trigger_rate']:.1%} of the cases, "
+        f"without it in {found['control_rate']:.1%}."
+        if "trigger_rate" in found
+        else ""
+    )
+    yield (
+        f"{len(found['clients'])} of {summary['clients']:,} clients were malicious in a simulation of the attack "
+        f"`{found['name']}`.{rates} The model is for the study of attacks: do not use it."
+    )
 
 
 def _limits(about: Mapping[str, Any], file: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import tomli_w
 
 from fedra.console import format_duration
+from fedra.reports.page_attack import is_attacked
 from fedra.reports.page_blocks import (
     CodeBlock,
     DataTable,
@@ -125,7 +126,9 @@ def describe_setting(groups: Sequence[RunGroup], runs: Sequence[RunRecord]) -> s
         shares = {number(run.section("cohort").get("fraction")) or 1.0 for run in readable}
         text += f", partitioned over {_range(clients)} clients" if clients else ", partitioned over clients"
         text += f" by {names('partition')}; {_range({100 * share for share in shares})} % of the clients per round"
+    attacks = dict.fromkeys(str(run.section("attack")["name"]) for run in readable if is_attacked(run))
     text += f", {_range(planned)} rounds" if planned else ""
+    text += f", under the simulated attack {_join(attacks)}" if attacks else ""
     seeds = {len({run.seed for run in group.runs}) for group in groups}
     return text + (f", {_range(seeds)} seeds per setting." if max(seeds) > 1 else ", one seed.")
 

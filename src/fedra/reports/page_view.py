@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedra.reports.page_attack import build_attacks
 from fedra.reports.page_audit import build_audits
 from fedra.reports.page_blocks import Notice, PageBlock, PageSection
 from fedra.reports.page_charts import Charts
@@ -40,7 +41,7 @@ from fedra.reports.run_record import RunRecord
 
 MOST_CURVES = 24
 """Largest number of settings in one figure."""
-STEPS = 12
+STEPS = 13
 """Number of sections that are built, for progress."""
 
 
@@ -77,6 +78,7 @@ def build_page(
         lambda: build_federation(charts, runs),
         lambda: build_privacy(charts, runs),
         lambda: build_audits(runs),
+        lambda: build_attacks(charts, runs),
         lambda: build_evaluations(runs, photos),
         lambda: build_classes(charts),
         lambda: build_dynamics(charts),

@@ -12,7 +12,7 @@ from fedra.console import choose_console, tell
 from fedra.errors import ConfigError, nearest
 from fedra.experiment.auditing.audit_target import AuditSettings, AuditTarget, UnfitAttack, open_target
 from fedra.experiment.auditing.face_attacks import attack_people, attack_rows
-from fedra.experiment.auditing.mechanism_attack import attack_mechanism
+from fedra.experiment.auditing.mechanism_attack import attack_mechanism, attack_own_canaries
 from fedra.experiment.auditing.photo_attack import attack_by_threshold, match_pairs
 from fedra.experiment.auditing.shadow_runs import attack_by_shadows
 from fedra.experiment.auditing.upload_attack import attack_uploads
@@ -165,6 +165,7 @@ def _mechanism(target: AuditTarget) -> Iterator[Finding]:
     found, scores = attack_mechanism(target)
     draw_canaries(scores, target.out / "audit-mechanism.svg")
     yield found.with_details(pictures=("audit-mechanism.svg",))
+    yield from attack_own_canaries(target)
 
 
 ATTACKS: Mapping[str, Attack] = {

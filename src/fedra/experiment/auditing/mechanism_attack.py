@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -23,6 +24,7 @@ from fedra.parts.private_gradient import PrivateGradient
 from fedra.privacy.accounting import Mechanism
 from fedra.privacy.audit.canaries import CanaryScores, judge_canaries, run_canaries
 from fedra.privacy.audit.findings import Finding
+from fedra.privacy.audit.inserted_canaries import judge_inserted
 from fedra.privacy.client_level import ClipAndNoise, PrivateSum
 from fedra.privacy.secret import Secret
 
@@ -56,6 +58,14 @@ def attack_mechanism(target: AuditTarget) -> tuple[Finding, CanaryScores]:
         raise UnfitAttack("it needs a run whose sum or whose steps are noised")
     found = judge_canaries(scores, accounted, delta, str(stated.get("unit", "all data of one client")), seed)
     return found.with_details(notes=tuple(notes)), scores
+
+
+def attack_own_canaries(target: AuditTarget) -> Iterator[Finding]:
+    """Judge the canaries that took part in the run itself, if any did."""
+    stated = target.guarantee
+    if "canaries" in stated:
+        accounted = float(stated.get("epsilon", stated.get("epsilon_if_secret", 0.0)))
+        yield judge_inserted(stated["canaries"], accounted, float(stated["delta"]), target.settings.seed)
 
 
 def run_client_canaries(

@@ -143,8 +143,9 @@ class SecureSite:
         total = np.zeros(vectors.size, dtype=np.uint32)
         summed = []
         for result in results:
-            if self._reason(result) is None:
-                total += self._encode(opened, vectors, layout, result, examples[result.client])
+            # Under differential privacy the coordinator must not learn whose update is not finite: it counts as zero.
+            if (valid := self._is_valid(result)) or vectors.clip is not None:
+                total += self._encode(opened, vectors, layout, result, examples[result.client], valid)
                 summed.append(result)
         if not summed:
             raise SecureRoundError("no client of this site has a finite update")
@@ -176,7 +177,7 @@ class SecureSite:
     # what the site knows by itself
 
     def _encode(
-        self, opened: KeysAsk, vectors: RingVectors, layout: Layout, result: Result, examples: int
+        self, opened: KeysAsk, vectors: RingVectors, layout: Layout, result: Result, examples: int, valid: bool
     ) -> np.ndarray:
         """Return a client's integers, with its share of the noise if clients add any."""
         privacy = self.plan.config.privacy
@@ -186,14 +187,15 @@ class SecureSite:
         if vectors.noise:
             secret = Secret.from_seed(self.plan.config.seed) if privacy.seed == "run" else Secret.create()
         place = (result.client, opened.round, opened.attempt)
-        return vectors.encode(layout.flatten(blocks)[0], weight, secret, *place)
+        vector = layout.flatten(blocks)[0] if valid else torch.full((layout.length,), torch.nan)
+        return vectors.encode(vector, weight, secret, *place)
 
-    def _reason(self, result: Result) -> str | None:
-        """Return why a client's update cannot be added up."""
+    def _is_valid(self, result: Result) -> bool:
+        """Return whether a client's update can be added up; the site's screen says why not."""
         (reason,) = rejection_reasons(Uploads.of(result.upload), self._expected)
         if reason is not None:
-            self.tell(f"client {result.client} is left out of the sum: {reason}")
-        return reason
+            self.tell(f"client {result.client} adds nothing to the sum: {reason}")
+        return reason is None
 
     @cached_property
     def _expected(self) -> Expected:
