@@ -32,6 +32,7 @@ NAMES = (
     "privacy",
     "peers",
     "sites",
+    "site_rounds",
     "protection",
 )
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"

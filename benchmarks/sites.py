@@ -89,6 +89,7 @@ class Cost:
 def reply_cost(found: Loopback, name: str, size: int) -> Cost:
     """Ask a site with a model of this size, which answers with another."""
     packet = Packet("train", "{}", {"shared": os.urandom(size)})
+    found.link.limit(2 * size)
     base = reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     answer = found.ask(name, packet, 600)

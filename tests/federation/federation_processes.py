@@ -22,10 +22,19 @@ LIMIT = 240.0
 class Processes:
     """A coordinator's and its sites' processes, which can be killed and started again."""
 
-    def __init__(self, folder: Path, table: dict[str, Any], sites: int = 2, limit: float = LIMIT, **rules: Any) -> None:
-        port = find_free_port()
+    def __init__(
+        self,
+        folder: Path,
+        table: dict[str, Any],
+        sites: int = 2,
+        limit: float = LIMIT,
+        port: int | None = None,
+        **rules: Any,
+    ) -> None:
+        """`port` is where the coordinator listens; another one in `rules["address"]` is a proxy's, which sites call."""
+        self.port = port or find_free_port()
         self.folder, self.limit = folder, limit
-        settings = {"address": f"127.0.0.1:{port}", "evaluation": "none", "patience": 30, **rules}
+        settings = {"address": f"127.0.0.1:{self.port}", "evaluation": "none", "patience": 30, **rules}
         self.federation = Rehearsed(folder, table, sites, settings)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -34,6 +43,7 @@ class Processes:
             self.running[name] = start_site(self.folder / name)
             return
         words = [sys.executable, "-m", "fedra.cli", "federate", "serve", str(self.folder / "coordinator")]
+        words += ["--listen", f"127.0.0.1:{self.port}"]
         with open(self.folder / "coordinator.txt", "ab") as output:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             self.running[name] = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, env=environment)

@@ -125,12 +125,13 @@ def proxy(
     done = threading.Event()
 
     lock, free = threading.Lock(), {"up": 0.0, "down": 0.0}
+    late = 0.02  # seconds by which a thread may wake up late without the line losing them
 
     def wait_for_turn(way: str, size: int) -> None:
         """All connections share the line in each direction."""
         assert rate is not None
         with lock:
-            free[way] = max(free[way], time.monotonic()) + size / rate
+            free[way] = max(free[way], time.monotonic() - late) + size / rate
             due = free[way]
         time.sleep(max(due - time.monotonic(), 0.0))
 

@@ -108,6 +108,22 @@ def test_bytes_that_are_no_tensors_are_refused(blob: bytes, tmp_path: Path) -> N
     assert "dropped" in lines[0]
 
 
+def test_answers_that_the_link_refuses_pause_a_site_like_others(tmp_path: Path) -> None:
+    """A round does not wait for its deadline for a site that sends too much."""
+    rehearsed = Rehearsed(tmp_path, tiny.table(rounds=4))
+
+    def answer(packet: Packet) -> Answer:
+        refused = "refused: an answer must have at most 17 objects, got 165"
+        return refused if packet.kind == "train" else rehearsed.nodes["site-3"].answer(packet)
+
+    rehearsed.link.sites["site-3"] = answer
+    rehearsed.run()
+    lines = [line for line in tiny.lines(tmp_path / "run" / "clients.jsonl") if line["site"] == "site-3"]
+    reasons = [line["dropped"] for line in lines]
+    assert all("at most 17 objects, got 165" in reason for reason in reasons)
+    assert reasons[-1].startswith("paused: 3 refused answers in a row")
+
+
 def test_a_site_refuses_a_model_that_does_not_fit_its_start(tmp_path: Path) -> None:
     rehearsed = Rehearsed(tmp_path, tiny.table(rounds=1))
     rehearsed.run()

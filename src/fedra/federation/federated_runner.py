@@ -269,8 +269,7 @@ class FederatedRunner:
         for one in asked:
             if one.done and one.problem is None:
                 try:
-                    _, tensors = self._read(one)
-                    norms |= {client: _norm(self._change(tensors[str(client)])) for client in one.clients}
+                    norms |= self._norms(one)
                 except (WireError, KeyError, AttributeError, RuntimeError):
                     continue  # refused later, with its reason
         finite = [norm for norm in norms.values() if math.isfinite(norm)]
@@ -285,6 +284,11 @@ class FederatedRunner:
                         f"(bound {self._rules.bound:g})"
                     )
                     self._exchange.strike(one.site, one.problem.removeprefix("refused: "))
+
+    def _norms(self, one: Asked) -> dict[int, float]:
+        """Return the length of each client's change; the answer is in memory no longer than that."""
+        _, tensors = self._read(one)
+        return {client: _norm(self._change(tensors[str(client)])) for client in one.clients}
 
     def _apply_least(self, asked: Sequence[Asked]) -> None:
         """Combine no fewer sites than `least`: of one alone, the new model shows its update."""

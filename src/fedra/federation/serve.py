@@ -52,6 +52,8 @@ from fedra.storage.state import State
 from fedra.writing import write_atomically
 
 START = "start.safetensors"
+PER_CLIENT = 4
+"""Most that a client's answer holds, in models: its change, and what the method sends in addition or masks."""
 STEP = 0.2
 ASK_AGAIN = 10.0
 """Seconds after which a site that refused the plan is asked again: its people may have changed their policy."""
@@ -120,8 +122,7 @@ class Coordinator:
         self._gather()
         built = self._build()
         engine = FederatedEngine(self, built)
-        weights = built.job.initial()
-        self.link.limit(4 * CLIENTS_PER_MESSAGE * sum(map(tree.size_in_bytes, weights)))
+        self._limit_answers(built.job)
         self.watch.durable = self.run_folder.checkpoint.saved_round
         resumed = self.run_folder.has_run
         opened = self.run_folder.open_to_resume() if resumed else self.run_folder.create(self.config, False)
@@ -146,6 +147,12 @@ class Coordinator:
             if self.console is None or not self.console.is_terminal:
                 standing.insert(2, Screen())
             return execute(self.config, built, engine, self.run_folder, state, standing, callbacks, self.console)
+
+    def _limit_answers(self, job: ServerJob) -> None:
+        """Refuse answers larger than the largest message needs: an update and what the method sends with it."""
+        clients = max(len(self.roster.numbers(site)) for site in self.roster.sites())
+        model = sum(map(tree.size_in_bytes, job.initial()))
+        self.link.limit(PER_CLIENT * min(clients, CLIENTS_PER_MESSAGE) * model)
 
     # before the rounds
 
@@ -305,6 +312,7 @@ class Coordinator:
         if self.roster == before:
             return False
         built = self._build()
+        self._limit_answers(built.job)
         engine.take(built)
         grown = grow_rows(built.job, state.server.weights)
         state.server = replace(state.server, weights=grown)

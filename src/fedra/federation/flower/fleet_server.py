@@ -27,8 +27,8 @@ HELD = 20.0
 LOOK = 5.0
 CLOSING = 0.01
 """Seconds that closed connections get to say so."""
-MOST_OBJECTS = 1000
-"""Objects of an answer beyond those that its size needs."""
+FEW_OBJECTS = 16
+"""Objects of an answer in addition to those that its tensors are cut into."""
 
 PARSED = load("PROTOBUF_REQUEST_DEPENDENCY")
 handlers = load("fleet_handlers")
@@ -43,7 +43,7 @@ HTTP = Depends(_own_request)
 
 
 class Arrivals:
-    """What the server tells its link: signs of life, sessions that began or were replaced, and complete answers."""
+    """What the server tells its link: signs of life, sessions that began or were replaced, answers and refused ones."""
 
     def __init__(
         self,
@@ -51,8 +51,10 @@ class Arrivals:
         began: Callable[[int], None],
         replaced: Callable[[int], None],
         complete: Callable[[str], None],
+        refused: Callable[[str, str], None],
     ):
-        self.seen, self.began, self.replaced, self.complete = seen, began, replaced, complete
+        self.seen, self.began, self.replaced = seen, began, replaced
+        self.complete, self.refused = complete, refused
 
 
 class FleetServer:
@@ -68,7 +70,7 @@ class FleetServer:
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self.address = ("", 0)
-        self.most_objects = MOST_OBJECTS
+        self.most_objects = FEW_OBJECTS
 
     def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Listen; raises if the port is taken."""
@@ -255,7 +257,9 @@ class FleetServer:
             raise HTTPException(410, "the question is not open anymore")
         count = sum(1 for _ in load("iterate_object_tree")(request.message_object_trees[0]))
         if count > self.most_objects:
-            raise HTTPException(413, f"an answer must have at most {self.most_objects:,} objects, got {count:,}")
+            reason = f"an answer must have at most {self.most_objects:,} objects, got {count:,}"
+            self._arrivals.refused(question, reason)
+            raise HTTPException(413, reason)
         answer = handlers.push_messages(request, self._links.state)
         missing = set(answer.objects_to_push)
         if missing:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from cryptography.x509 import Certificate
 
-from fedra.federation.flower.fleet_server import Arrivals, FleetServer
-from fedra.federation.flower.link_state import LARGE, LinkState
+from fedra.federation.flower.fleet_server import FEW_OBJECTS, Arrivals, FleetServer
+from fedra.federation.flower.link_state import DEFAULT_LIMIT, LARGE, LinkState
 from fedra.federation.flower.private_names import load
-from fedra.federation.link import Answer
-from fedra.federation.wire import Packet, WireError
+from fedra.federation.link import REFUSED_ANSWER, Answer
+from fedra.federation.wire import MAX_WORDS, Packet, WireError
 from fedra.runners.pages import return_large_blocks
 
 BEAT = 10.0
@@ -47,8 +47,9 @@ class FlowerLink:
     def __init__(self, folder: Path, patience: float = 60.0, tell: Callable[[str], None] = lambda line: None) -> None:
         self._links = LinkState(folder)
         self._patience, self._tell = patience, tell
-        arrivals = Arrivals(self._see, self._begin, self._replace, self._complete)
+        arrivals = Arrivals(self._see, self._begin, self._replace, self._complete, self._refuse)
         self._server = FleetServer(self._links, arrivals, self._is_open)
+        self.limit(DEFAULT_LIMIT)
         self._nodes: dict[str, int] = {}
         self._seen: dict[int, float] = {}
         self._sessions: dict[int, int] = {}
@@ -72,8 +73,9 @@ class FlowerLink:
         return "{}:{}".format(*self._server.address)
 
     def limit(self, nbytes: int) -> None:
-        """Refuse answers of more bytes, by the number of objects that they are cut into."""
-        self._server.most_objects = 64 + 4 * (nbytes // (5 * 10**6) + 1)
+        """Refuse answers with more bytes of tensors: by the number of objects at the door, by their bytes afterward."""
+        self._server.most_objects = FEW_OBJECTS + nbytes // (5 * 10**6) + 1
+        self._links.most_bytes = nbytes + MAX_WORDS
 
     def admit(self, site: str, certificate: Certificate) -> None:
         """Let a site in, now."""
@@ -138,7 +140,7 @@ class FlowerLink:
         try:
             return self._links.read(name)
         except WireError as error:
-            return f"refused: {error}"
+            return f"{REFUSED_ANSWER}{error}"
 
     def _ask_again(self) -> None:
         """Ask sites anew whose process began anew since they were asked, and forget questions of removed sites."""
@@ -190,9 +192,12 @@ class FlowerLink:
     def _is_open(self, question: str) -> bool:
         return question in self._open
 
+    def _refuse(self, question: str, reason: str) -> None:
+        self._arrived.put((question, None, f"{REFUSED_ANSWER}{reason}"))
+
     def _complete(self, question: str) -> None:
         """Take an answer the moment it is complete: Flower drops it if its node goes away first."""
         try:
             self._arrived.put((question, self._links.take(question), "its answer was lost"))
         except WireError as error:
-            self._arrived.put((question, None, f"refused: {error}"))
+            self._arrived.put((question, None, str(error)))

@@ -25,8 +25,6 @@ MAX_REQUEST = 6 * 2**20
 
 SLOTS = 2
 """Objects that are worked on at the same time: parsing and hashing one takes several times its size in memory."""
-DOWNLOADS = 16
-"""Objects that are on their way to sites at the same time."""
 PIECE = 2**18
 """Bytes that are handed to the network at a time."""
 
@@ -38,13 +36,13 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Gate:
     """Refuses all other paths, requests without a length and large ones, before anything is read or parsed.
 
-    The number of objects in memory is bounded, whatever the number of sites: uploads come in on the disk, few objects
-    are worked on at a time, and few are sent at a time.
+    Few objects are in memory, whatever the number of sites and however slow their lines: those that come or go are on
+    the disk, and few are worked on at a time.
     """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], folder: Path) -> None:
         self._app, self._folder = app, folder
-        self._slots, self._downloads = asyncio.Semaphore(SLOTS), asyncio.Semaphore(DOWNLOADS)
+        self._slots = asyncio.Semaphore(SLOTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,24 +80,27 @@ class Gate:
                 await self._app(scope, _whole(file.read()), send)
 
     async def _give_object(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application prepare an answer, and send it piece by piece: the network holds one piece at a time."""
-        prepared: list[MutableMapping[str, Any]] = []
+        """Let the application write an answer to the disk, and send it from there, however slow its line is."""
+        with SpooledTemporaryFile(PIECE, dir=str(self._folder)) as file:
 
-        async def keep(message: MutableMapping[str, Any]) -> None:
-            prepared.append(message)
+            async def keep(message: MutableMapping[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    heads.append(message)
+                else:
+                    file.write(message.get("body", b""))
 
-        async with self._downloads:
+            heads: list[MutableMapping[str, Any]] = []
             async with self._slots:
                 await self._app(scope, receive, keep)
-            while prepared:
-                message = prepared.pop(0)
-                body = memoryview(message.get("body", b""))
-                if len(body) <= PIECE:
-                    await send(message)
-                    continue
-                for start in range(0, len(body), PIECE):
-                    last = start + PIECE >= len(body) and not message.get("more_body", False)
-                    await send({**message, "body": bytes(body[start : start + PIECE]), "more_body": not last})
+            for head in heads:
+                await send(head)
+            left = file.tell()
+            file.seek(0)
+            while left:
+                piece = file.read(PIECE)
+                left -= len(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
 
 
 def _whole(body: bytes) -> Receive:

@@ -10,7 +10,8 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedra.federation.flower.flower_codec import RecordCodec, from_records
+from fedra.federation.flower.flower_codec import RecordCodec
+from fedra.federation.flower.objects import Read, assemble
 from fedra.federation.flower.private_names import load
 from fedra.federation.flower.spool import SpooledStore
 from fedra.federation.wire import Packet, WireError
@@ -20,6 +21,8 @@ NO_CODE = b"no code travels"
 KIND = "query.fedra"
 LARGE = 2**20
 """Bytes of an answer after which freed memory is given back to the system."""
+DEFAULT_LIMIT = 64 * 2**20
+"""Most bytes of an answer's tensors before the plan's model is known."""
 
 
 class LinkState:
@@ -31,7 +34,7 @@ class LinkState:
         )
         objects.store_instance, self.folder = SpooledStore(folder), folder
         self.state = self.factory.state()
-        self.lock = threading.RLock()
+        self.lock, self.most_bytes = threading.RLock(), DEFAULT_LIMIT
         self._codec = RecordCodec()
         fab = load("Fab")(hashlib.sha256(NO_CODE).hexdigest(), NO_CODE, {})
         self.state.store_fab(fab)
@@ -104,26 +107,25 @@ class LinkState:
     def read(self, name: str) -> Packet:
         """Read an answer that was taken, and forget its objects."""
         try:
-            packet = self._inflate(name)
+            packet = assemble(name, self._reader(name), self.most_bytes)
         finally:
             self.forget(name)
         if packet.nbytes > LARGE:
             return_freed_memory()
         return packet
 
-    def _inflate(self, name: str) -> Packet:
-        with self.lock:
-            store = self.state.object_store
-            ids = [tree.object_id for tree in load("iterate_object_tree")(store.get_object_tree(name))]
-            contents = {one: store.get(one) for one in ids}
-        if any(not content for content in contents.values()):
-            raise WireError("the answer is not complete")
-        try:
-            return from_records(load("inflate_object_from_contents")(name, contents).content)
-        except WireError:
-            raise
-        except Exception as error:  # objects from elsewhere may fail in any way
-            raise WireError(f"the answer cannot be read ({type(error).__name__})") from None
+    def _reader(self, name: str) -> Read:
+        """Return what reads the objects of an answer, and no other answer's."""
+        store = self.state.object_store
+        own = {tree.object_id for tree in load("iterate_object_tree")(store.get_object_tree(name))}
+
+        def read(one: str, last: bool) -> bytes:
+            content: bytes | None = store.get(one) if one in own else None
+            if not content:
+                raise WireError("the answer is not complete")
+            return content
+
+        return read
 
     def forget(self, name: str) -> None:
         """Forget an answer that was taken: Flower keeps objects until their arrival is confirmed."""

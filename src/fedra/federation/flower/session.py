@@ -15,8 +15,9 @@ from flwr.app import Message
 
 from fedra.errors import RunError
 from fedra.federation.flower.fleet_client import HEARTBEAT, PatientClient, SignedCalls, is_wrong_certificate
-from fedra.federation.flower.flower_codec import RecordCodec, from_records
+from fedra.federation.flower.flower_codec import RecordCodec
 from fedra.federation.flower.node_sessions import REPLACED
+from fedra.federation.flower.objects import assemble, push_objects
 from fedra.federation.flower.private_names import load
 from fedra.federation.keys import read_key, site_files
 from fedra.federation.wire import Packet, WireError
@@ -145,10 +146,9 @@ class SiteSession:
         client.ConfirmMessageReceived(
             load("ConfirmMessageReceivedRequest")(node=node, run_id=run, message_object_id=name)
         )
-        whole = load("inflate_object_from_contents")(name, contents)
-        packet = from_records(whole.content)
-        del whole, contents
+        packet = assemble(name, lambda one, last: contents.pop(one) if last else contents[one])
         answer = self._answer(packet)
+        del packet
         self._send(client, node, run, question, answer)
 
     def _send(self, client: Any, node: Any, run: int, question: Any, answer: Packet) -> None:
@@ -167,11 +167,8 @@ class SiteSession:
                 late = error.response.status_code == 410
                 self._tell("an answer came too late and was dropped" if late else "an answer was too large: refused")
                 return
-            load("push_objects")(
-                objects,
-                load("make_push_object_fn_protobuf")(client.PushObject, node, run, pushed.session_id),
-                object_ids_to_push=set(pushed.objects_to_push),
-            )
+            send = load("make_push_object_fn_protobuf")(client.PushObject, node, run, pushed.session_id)
+            push_objects(objects, set(pushed.objects_to_push), send)
 
 
 def _describe_break(error: httpx.TransportError, address: str, name: str) -> str:
