@@ -82,7 +82,9 @@ class YuNet:
         """Return the network's input: BGR from 0 to 255, padded at the right and bottom to a multiple of a cell."""
         height, width = planes.shape[1:]
         sides = self._fixed or tuple(-(-side // STRIDES[-1]) * STRIDES[-1] for side in (height, width))
-        canvas = np.zeros((1, 3, *sides), dtype=np.float32)
+        canvas = np.empty((1, 3, *sides), dtype=np.float32)
+        canvas[:, :, height:] = 0
+        canvas[:, :, :height, width:] = 0
         for plane, target in zip(planes[::-1], canvas[0], strict=True):
             target[:height, :width] = plane
         return canvas
@@ -93,15 +95,16 @@ class YuNet:
         """Return boxes (N, 4), scores (N,) and points (N, 5, 2) of all cells that reach the score."""
         parts = []
         for stride in STRIDES:
-            cls, obj, box, points = (found[f"{kind}_{stride}"][0] for kind in KINDS)
-            # Most cells are far below the score: the few others are computed in double precision.
-            rows = np.flatnonzero(cls * obj >= 0.99 * self._score**2)
-            cls, obj, box, points = (values[rows].astype(np.float64) for values in (cls, obj, box, points))
-            scores = np.sqrt(cls.clip(0, 1) * obj.clip(0, 1)).ravel()
-            cells = np.stack([rows % (sides[1] // stride), rows // (sides[1] // stride)], axis=1)
-            center, half = (cells + box[:, :2]) * stride, np.exp(box[:, 2:]) * stride / 2
-            boxes = np.hstack([center - half, center + half])
-            parts.append((boxes, scores, (cells[:, None] + points.reshape(-1, 5, 2)) * stride))
-        boxes, scores, points = (np.concatenate(part) for part in zip(*parts, strict=True))
+            outputs = [found[f"{kind}_{stride}"][0] for kind in KINDS]
+            # Most cells are far below the score: only the others are decoded, in double precision.
+            rows = np.flatnonzero(outputs[0] * outputs[1] >= 0.99 * self._score**2)
+            cells = np.stack(np.divmod(rows, sides[1] // stride)[::-1], axis=1)
+            parts.append((np.hstack([output[rows] for output in outputs]), cells, np.full((len(rows), 1), stride)))
+        values, cells, strides = (np.concatenate(part) for part in zip(*parts, strict=True))
+        values = values.astype(np.float64)
+        scores = np.sqrt(values[:, 0].clip(0, 1) * values[:, 1].clip(0, 1))
+        center, half = (cells + values[:, 2:4]) * strides, np.exp(values[:, 4:6]) * strides / 2
+        boxes = np.hstack([center - half, center + half])
+        points = (cells[:, None] + values[:, 6:].reshape(-1, 5, 2)) * strides[:, None]
         kept = scores >= self._score
         return boxes[kept], scores[kept], points[kept]
