@@ -26,7 +26,7 @@ FEW = 4
 
 
 def finish_clients(program: ClientProgram, data: StackedData, own: Tree) -> tuple[StackedTrees, Tree]:
-    """The clients' new states, and the stacked extras."""
+    """The clients' new states, and the stacked extras; both may be views of the stack."""
     count = len(data.clients)
     if not any(part.has_state for part in program.algorithm.with_capability(ClientState).values()):
         return StackedTrees({}, count), {}
@@ -43,9 +43,9 @@ def finish_clients(program: ClientProgram, data: StackedData, own: Tree) -> tupl
             )
         states.append((rows, tree.flatten(found[0])))
         extras.append((rows, tree.flatten(found[1])))
-    memories = stack.merge_groups(states, program.model.device, "client state", "finish_client")
-    sent = stack.merge_groups(extras, program.model.device, "extras", "finish_client")
-    return StackedTrees(_detached(memories, own["params"]), count), tree.unflatten(_detached(sent, own["params"]))
+    memories = stack.merge_groups(states, "client state", "finish_client")
+    sent = stack.merge_groups(extras, "extras", "finish_client")
+    return StackedTrees(memories, count), tree.unflatten(sent)
 
 
 def _groups(data: StackedData) -> dict[tuple[int, int], list[int]]:
@@ -74,10 +74,3 @@ def _finish(program: ClientProgram, own: Tree, values: Params, examples: int, st
     client = program.client(memory, examples, one["label_counts"])
     weights = Weights({**client.origin.params, **one["params"]}, one["buffers"])
     return program.finish(Local(client=client, weights=weights, steps=steps, carried=one["carried"]))
-
-
-def _detached(values: Params, params: Params) -> Params:
-    """Copy views of the parameters, which become changes in place."""
-    addresses = {value.untyped_storage().data_ptr() for value in params.values()}
-    shared = {path for path, value in values.items() if value.untyped_storage().data_ptr() in addresses}
-    return {path: value.clone() if path in shared else value for path, value in values.items()}

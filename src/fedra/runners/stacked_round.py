@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import vmap
 
 from fedra.core import tree
@@ -46,6 +46,8 @@ def train_stack(
     known = _look_up(program, own, data)
     for step, batch in enumerate(data):
         if len(batch.sizes) < len(own["label_counts"]):
+            if own is all_clients:  # from now on, steps write into a part of it
+                own["carried"] = tree.each(own["carried"], torch.clone)
             own = stack.take_first(own, len(batch.sizes))
         result = compute_step(program, own, batch, known)
         if check_padding and batch.mask is not None and not mixes_examples(program.model.module):
@@ -57,7 +59,7 @@ def train_stack(
             own["buffers"][name].copy_(value)
         for part, carried in result["carried"].items():
             if own is all_clients:
-                own["carried"][part] = tree.each(carried, Tensor.contiguous)
+                own["carried"][part] = tree.each(carried, stack.with_plain_strides)
                 continue
             before = tree.flatten(own["carried"][part])  # views of all clients' values
             for path, value in tree.flatten(carried).items():
@@ -87,8 +89,8 @@ def begin(program: ClientProgram, data: StackedData, states: Sequence[StateGroup
     private = memory.get(Sharing.name, {})
     for kind in ("params", "buffers"):  # private values already differ between clients and keep their strides
         values = state[kind].items()
-        state[kind] = {name: value.clone() if name in private else _contiguous(value) for name, value in values}
-    state["carried"] = tree.each(state["carried"], _contiguous)
+        state[kind] = {name: value.clone() if name in private else stack.copy_plainly(value) for name, value in values}
+    state["carried"] = tree.each(state["carried"], stack.with_plain_strides)
     return {**own, **state, "optimizer": program.optimizer.init(state["params"])}
 
 
@@ -97,7 +99,7 @@ def _recall(program: ClientProgram, clients: int, states: Sequence[StateGroup]) 
     groups: list[tuple[Sequence[int], Params]] = []
     for indices, stored in states:
         if tree.flatten(program.memory(stored[0])).keys() == stored.values.keys():
-            groups.append((indices, stored.values))
+            groups.append((indices, {path: value.to(program.model.device) for path, value in stored.values.items()}))
         else:  # a part has no state yet, and its initial one may depend on what the client keeps
             each = (program.memory(program.model.arrange_tree(one)) for one in stored)
             groups += (([index], StackedTrees.of(one).values) for index, one in zip(indices, each, strict=True))
@@ -106,11 +108,7 @@ def _recall(program: ClientProgram, clients: int, states: Sequence[StateGroup]) 
     if new:
         initial = tree.flatten(program.memory({}))
         groups.append((new, {path: value.expand(len(new), *value.shape) for path, value in initial.items()}))
-    return stack.merge_groups(groups, program.model.device)
-
-
-def _contiguous(value: Tensor) -> Tensor:
-    return value.clone(memory_format=torch.contiguous_format)
+    return stack.arrange(program.model, stack.merge_groups(groups, "client state", "init_client"))
 
 
 def _client(program: ClientProgram, own: Tree) -> Client:
@@ -184,10 +182,13 @@ def check_masked(program: ClientProgram, own: Tree, batch: StackedBatch, known: 
 def finish(program: ClientProgram, data: StackedData, own: Tree, metrics: StepMetrics) -> tuple[StackedTrees, Uploads]:
     """The clients' new states and uploads."""
     memories, extras = finish_clients(program, data, own)
-    # The weights become changes in place, which saves a second stack.
+    # The weights become changes in place, which saves a second stack, unless clients keep or send the weights.
     origin = _client(program, own).origin.params
-    for name, value in own["params"].items():
-        value.sub_(origin[name])
+    kept = {value.untyped_storage().data_ptr() for value in (*memories.values.values(), *tree.flatten(extras).values())}
+    own["params"] = {
+        name: value - origin[name] if value.untyped_storage().data_ptr() in kept else value.sub_(origin[name])
+        for name, value in own["params"].items()
+    }
     uploads = program.uploads(
         delta=own["params"],
         buffers=own["buffers"],

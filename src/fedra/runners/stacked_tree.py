@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedra.core import tree
+from fedra.core.model import Model
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
 from fedra.runners.stacked_states import StackedTrees
@@ -16,19 +18,14 @@ from fedra.runners.stacked_states import StackedTrees
 def stack_trees(trees: Sequence[Tree], what: str, hook: str) -> Params:
     """Stack the clients' trees by path; `what` and `hook` name them in the error if they differ in form."""
     groups = [([index], StackedTrees.of(one).values) for index, one in enumerate(trees)]
-    return merge_groups(groups, None, what, hook)
+    return merge_groups(groups, what, hook)
 
 
-def merge_groups(
-    groups: Sequence[tuple[Sequence[int], Params]],
-    device: torch.device | None,
-    what: str = "client state",
-    hook: str = "init_client",
-) -> Params:
+def merge_groups(groups: Sequence[tuple[Sequence[int], Params]], what: str, hook: str) -> Params:
     """Merge stacks of some clients each into one of all, in order; groups are given by the clients' indices.
 
-    Tensors must have equal names and shapes; `what` and `hook` name them in the error. The result is contiguous, as
-    kernels are selected by strides, and is not copied if there is one group in order.
+    Tensors must have equal names and shapes; `what` and `hook` name them in the error. A single group in order is not
+    copied.
     """
     groups = sorted(groups, key=lambda group: group[0][0])
     shapes = [{path: value.shape[1:] for path, value in values.items()} for _, values in groups]
@@ -39,15 +36,34 @@ def merge_groups(
                 f"{what} of the part '{path.partition('|')[0]}' must have the same names and shapes for all clients to "
                 f"be stacked, got different ones: return the same from {hook}, or use the runner 'processes'"
             )
-    on_device = [{path: value.to(device=device).contiguous() for path, value in values.items()} for _, values in groups]
-    merged = on_device[0]
+    merged = groups[0][1]
     if len(groups) > 1:
-        merged = {path: torch.cat([values[path] for values in on_device]) for path in merged}
+        merged = {path: torch.cat([values[path] for _, values in groups]) for path in merged}
     order = np.concatenate([indices for indices, _ in groups])
     if (order[1:] < order[:-1]).any():
         rows = torch.from_numpy(np.argsort(order))
         merged = {path: value[rows.to(value.device)] for path, value in merged.items()}
     return merged
+
+
+def arrange(model: Model, stacks: Params) -> Params:
+    """The stacks on the device, every client's tensor in the model's memory format: kernels are selected by strides."""
+    placed = {path: value.to(model.device) for path, value in stacks.items()}
+    images = {path for path, value in placed.items() if model.channels_last and value.dim() == 5}
+    return {
+        path: torch.stack([model.format(one) for one in value]) if path in images else with_plain_strides(value)
+        for path, value in placed.items()
+    }
+
+
+def copy_plainly(value: Tensor) -> Tensor:
+    """A copy with the strides of a new tensor."""
+    return value.clone(memory_format=torch.contiguous_format)
+
+
+def with_plain_strides(value: Tensor) -> Tensor:
+    """The tensor, copied unless its strides are a new one's; `Tensor.contiguous` accepts others in dimensions of 1."""
+    return value if value.stride() == torch.empty(value.shape, device="meta").stride() else copy_plainly(value)
 
 
 def take_first(values: Tree, count: int) -> Tree:

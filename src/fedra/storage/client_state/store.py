@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -57,7 +57,7 @@ class ClientStates:
         self._writer, self._reader = writer or Background(), Background()
         self._lock = threading.Lock()
         self._held: OrderedDict[int, Snapshot] = OrderedDict()  # least recently used first
-        self._sharing: dict[PackedStack, set[int]] = {}  # the held clients of each stack of several
+        self._used: dict[PackedStack, int] = {}  # how many states of each stack are held
         self._bytes = self._recent = self._largest = 0
         self._expected: dict[int, None] = {}
         self._queue: deque[int] = deque()
@@ -123,9 +123,8 @@ class ClientStates:
     def put(self, round: int, memories: Mapping[int, PackedTree]) -> None:
         """Store the state of clients after a round."""
         with self._lock:
-            for client, packed in memories.items():
-                self._drop(client)
-                self._hold(client, Snapshot(round, packed))
+            self._drop(memories)
+            self._hold({client: Snapshot(round, packed) for client, packed in memories.items()})
             self._recent = sum(packed.nbytes for packed in memories.values())
             self._shrink_stacks()
 
@@ -186,35 +185,33 @@ class ClientStates:
         file = self._files.get(client)
         return file is None or file.round < held.round
 
-    def _hold(self, client: int, held: Snapshot) -> None:
-        stack, size = held.packed.stack, held.packed.nbytes
-        self._held[client] = held
-        self._bytes += size
-        self._largest = max(self._largest, size)
-        if stack.count > 1:
-            self._sharing.setdefault(stack, set()).add(client)
+    def _hold(self, snapshots: Mapping[int, Snapshot]) -> None:
+        self._held.update(snapshots)
+        for stack, rows in Counter(held.packed.stack for held in snapshots.values()).items():
+            self._used[stack] = self._used.get(stack, 0) + rows
+            self._bytes += rows * stack.bytes_each
+            self._largest = max(self._largest, stack.bytes_each)
 
-    def _drop(self, client: int) -> None:
-        held = self._held.pop(client, None)
-        if held is None:
-            return
-        stack = held.packed.stack
-        self._bytes -= stack.bytes_each
-        if stack.count > 1:
-            self._sharing[stack].remove(client)
-            if not self._sharing[stack]:
-                del self._sharing[stack]
+    def _drop(self, clients: Iterable[int]) -> None:
+        dropped = [held for client in clients if (held := self._held.pop(client, None)) is not None]
+        for stack, rows in Counter(held.packed.stack for held in dropped).items():
+            self._bytes -= rows * stack.bytes_each
+            self._used[stack] -= rows
+            if not self._used[stack]:
+                del self._used[stack]
 
     def _shrink_stacks(self) -> None:
         """Copy what is still needed out of stacks that were dropped in part."""
-        sparse = [stack for stack, clients in self._sharing.items() if len(clients) < MOSTLY_USED * stack.count]
-        for stack in sparse:
-            clients = sorted(self._sharing.pop(stack))
+        sparse = {stack: list[int]() for stack, rows in self._used.items() if rows < MOSTLY_USED * stack.count}
+        for client, held in self._held.items() if sparse else ():
+            if held.packed.stack in sparse:
+                sparse[held.packed.stack].append(client)
+        for stack, clients in sparse.items():
             smaller = stack.select([self._held[client].packed.row for client in clients])
+            del self._used[stack]
+            self._used[smaller] = smaller.count
             for client, packed in zip(clients, smaller.trees(), strict=True):
                 self._held[client] = self._held[client]._replace(packed=packed)
-            if smaller.count > 1:
-                self._sharing[smaller] = set(clients)
 
     def _supersede(self, client: int) -> None:
         file = self._files.pop(client, None)
@@ -256,7 +253,7 @@ class ClientStates:
             if self._is_unsaved(client, held):
                 unsaved[client] = held
             else:
-                self._drop(client)
+                self._drop([client])
         self._shrink_stacks()
         return unsaved
 
@@ -266,7 +263,7 @@ class ClientStates:
             with self._lock:
                 current = self._held.get(client)
                 if current is not None and current.round == held.round:
-                    self._drop(client)
+                    self._drop([client])
         with self._lock:
             self._shrink_stacks()
         self._remove(self._checkpointed)
@@ -303,7 +300,7 @@ class ClientStates:
                     self._queue.appendleft(client)
                     self._reading = False
                     return
-                self._hold(client, held)
+                self._hold({client: held})
 
     def _next(self) -> tuple[int, File] | None:
         with self._lock:
@@ -320,5 +317,5 @@ class ClientStates:
             if self._bytes + size <= self._limit:
                 break
             if client not in self._expected and not self._is_unsaved(client, self._held[client]):
-                self._drop(client)
+                self._drop([client])
         return self._bytes + size <= self._limit
