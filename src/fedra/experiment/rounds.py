@@ -39,10 +39,11 @@ class Start:
 
     def find(self, clients: Sequence[int]) -> list[PackedTree | None]:
         """Return the clients' states, None for those without one."""
-        stored = self.memories.find(clients)
         if not self.ahead:
-            return stored
-        return [self.ahead.get(client, old) for client, old in zip(clients, stored, strict=True)]
+            return self.memories.find(clients)
+        others = [client for client in clients if client not in self.ahead]
+        found: dict[int, PackedTree | None] = dict(zip(others, self.memories.find(others), strict=True))
+        return [self.ahead.get(client, found.get(client)) for client in clients]
 
 
 @dataclass(frozen=True)
@@ -311,8 +312,8 @@ def _upload_lines(
         "bytes_up": repeat(job.bytes_up(uploads)),
         **({"attempt": repeat(attempt + 1)} if attempt else {}),
     }
-    names = tuple(columns)
-    lines = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=False)]
+    rows = zip(*columns.values(), strict=False)  # repetitions have no end
+    lines: list[dict[str, Any]] = [dict(pairs) for pairs in map(zip, repeat(tuple(columns)), rows)]
     for line, reason in zip(lines, reasons, strict=True):
         if reason is not None:
             line["dropped"] = reason
