@@ -1,4 +1,4 @@
-"""Import names of a package on first use, so `import fedra` does not wait for torch."""
+"""Import names on first use, so `import fedra` does not wait for torch, nor a run for what it does not use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
 
     Args:
         package: The package's `__name__`.
-        homes: Maps each module to the names that it defines, separated by spaces; a submodule maps to its own name.
+        homes: Maps each module to the names that it defines, separated by spaces; a module that is public itself maps
+            to its own name.
 
     Returns:
         The two functions, to assign to `__getattr__` and `__dir__`.
@@ -28,7 +29,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         if name not in modules:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         module = _import_module(modules[name])
-        is_module = module.__name__ == f"{package}.{name}" and not hasattr(module, name)
+        is_module = module.__name__.endswith(f".{name}") and not hasattr(module, name)
         found = module if is_module else getattr(module, name)
         setattr(sys.modules[package], name, found)
         return found

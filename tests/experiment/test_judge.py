@@ -16,7 +16,8 @@ from fedra.core.batches import AsIs
 from fedra.data.dataset import Dataset, Pairs, Split
 from fedra.errors import ConfigError, RunFailed
 from fedra.experiment.build import build
-from fedra.experiment.evaluators.evaluator import VerificationEvaluator, choose_protocol
+from fedra.experiment.evaluators.evaluator import choose_protocol
+from fedra.experiment.evaluators.verification_evaluator import VerificationEvaluator
 from fedra.faces.metrics import verify
 from fedra.storage.trained_model import load_embedder
 

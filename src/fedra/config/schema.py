@@ -323,6 +323,11 @@ class Config(Section):
     attack: AttackSection = AttackSection()
     sweep: SweepSection | None = None
 
+    @property
+    def is_protected(self) -> bool:
+        """Whether differential privacy or secure sums protect the clients."""
+        return self.privacy.level != "none" or self.secure.aggregation != "none"
+
     @model_validator(mode="after")
     def _derive_rounds(self) -> Self:
         """Set `rounds` from `cohort.rounds_per_client`; all clients take part in a round of centralized training."""

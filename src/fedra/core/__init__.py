@@ -11,4 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalTraining"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"fedra.core.local_training": "LocalTraining"})
+_HOMES = {"fedra.core.local_training": "LocalTraining"}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedra.analysis.diagnostics import class_vectors_of
 from fedra.config import schema as sections
 from fedra.config.mode import is_centralized
 from fedra.config.names import build_algorithm, build_schedule, with_defaults
@@ -39,12 +38,11 @@ from fedra.data.validation import hold_out
 from fedra.errors import ConfigError, nearest
 from fedra.evaluation.metrics import MetricChoice, check_classes, choose_metrics, needs_scores
 from fedra.evaluation.personal_models import check_clients_testable, personal_job
+from fedra.experiment import optional
 from fedra.experiment.cohort import CohortRule
-from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
-from fedra.experiment.evaluators.evaluator import Classification, Evaluator, VerificationEvaluator, choose_protocol
+from fedra.experiment.evaluators.evaluator import Classification, Evaluator, choose_protocol
 from fedra.experiment.evaluators.round_summary import Measures, choose_measures
 from fedra.experiment.pooling import pool_clients
-from fedra.experiment.private_run import add_privacy, check_privacy
 from fedra.models import build as build_model
 from fedra.models import hash_weights, load_weights, with_projection
 from fedra.models.find_head import unwrap_model
@@ -150,11 +148,12 @@ def check_settings(config: Config, algorithm: Algorithm) -> None:
     if is_centralized(config):
         check_centralized(algorithm)
     elif config.diagnostics.class_vectors:
-        class_vectors_of(algorithm)
+        optional.class_vectors_of(algorithm)
     algorithm.check_training(local.at(0), local.epochs)
     if config.public is not None:
         algorithm.data.check_public(algorithm)
-    check_privacy(config, algorithm)
+    if config.privacy.level != "none":
+        optional.check_privacy(config, algorithm)
 
 
 def assemble(config: Config, given: Ingredients) -> Built:
@@ -189,7 +188,8 @@ def assemble(config: Config, given: Ingredients) -> Built:
         keep_scores=needs_scores(measures.single),
     )
     job = pool_clients(job, clients) if is_centralized(config) else add_class_owners(job, clients)
-    job = replace(job, algorithm=add_privacy(config, job))
+    if config.is_protected:
+        job = replace(job, algorithm=optional.add_privacy(config, job))
     if job.local.lr_of:
         _check_rates(job)
     if algorithm.personalize is not None:
@@ -209,11 +209,11 @@ def build_evaluator(
 ) -> Evaluator:
     """Build the evaluator of a protocol."""
     if protocol == "verification":
-        return VerificationEvaluator(dataset, transform)
+        return optional.VerificationEvaluator(dataset, transform)
     if protocol == "classification":
         return Classification(measures.single)
     owned = [torch.unique(clients.labels(client)) for client in range(len(clients))]
-    return ClientEvaluator(dataset, transform, owned, config.evaluation, config.partition.seed)
+    return optional.ClientEvaluator(dataset, transform, owned, config.evaluation, config.partition.seed)
 
 
 def _check_counted(config: Config, algorithm: Algorithm, dataset: Dataset, protocol: sections.Protocol) -> None:

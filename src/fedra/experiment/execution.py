@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from fedra.analysis.diagnostics import add_proximal_diagnostics, observers
-from fedra.analysis.softmax_agreement import softmax_agreement
 from fedra.callbacks.best_model import BestModel
 from fedra.callbacks.callback import Callback, CallbackFailed, Callbacks, RunContext
 from fedra.callbacks.curves import Curves
@@ -24,23 +22,21 @@ from fedra.core.batches import Examples
 from fedra.core.job import Job, ServerJob
 from fedra.core.round_zero import examples_in_round_zero
 from fedra.errors import FedraError, RunError, RunFailed
+from fedra.experiment import optional
 from fedra.experiment.attacks import AttackedRunner, AttackObserver, check_attack, choose_malicious, poison_data
 from fedra.experiment.backdoor import Trigger, TriggerTest, check_backdoor
 from fedra.experiment.build import Built, ServerBuilt, build_runner
 from fedra.experiment.cohort import CohortRule, FaultRule
 from fedra.experiment.evaluators.final_test import run_final_tests
 from fedra.experiment.evaluators.round_summary import one_class_hint
-from fedra.experiment.example_run import ExampleRun
 from fedra.experiment.interrupt import Interruption
 from fedra.experiment.plan import Observer, Plan
 from fedra.experiment.pooling import ticks, watch_steps
-from fedra.experiment.private_run import PrivateRun, open_private_run
 from fedra.experiment.result import RunResult
 from fedra.experiment.rounds import rounds
 from fedra.experiment.summary import summarize
 from fedra.runners import Runner
-from fedra.runners.base import WorkersLost
-from fedra.runners.ray import RayRunner
+from fedra.runners.base import ReportsLosses, WorkersLost
 from fedra.storage.checkpoint import save_model
 from fedra.storage.claims import claim
 from fedra.storage.client_state import ClientStates
@@ -73,7 +69,7 @@ def create_state(config: Config, job: Job, folder: RunFolder | None, console: Co
 
 def add_diagnostics(config: Config, job: Job) -> Job:
     """Add the parts that measure the configured diagnostics."""
-    return add_proximal_diagnostics(job) if config.diagnostics.proximal else job
+    return optional.add_proximal_diagnostics(job) if config.diagnostics.proximal else job
 
 
 class Engine(Protocol):
@@ -139,18 +135,20 @@ class LocalEngine:
 
     def observers(self, past: list[dict[str, Any]]) -> tuple[Observer, ...]:
         wanted = self._config.diagnostics
-        found: tuple[Observer, ...] = observers(
-            wanted.classes,
-            wanted.preservation,
-            wanted.divergence,
-            self.job,
-            past,
-            class_vectors=wanted.class_vectors,
-        )
+        found: tuple[Observer, ...] = ()
+        if any(wanted.model_dump().values()):
+            found = optional.observers(
+                wanted.classes,
+                wanted.preservation,
+                wanted.divergence,
+                self.job,
+                past,
+                class_vectors=wanted.class_vectors,
+            )
         test = self._trigger_test(self.job.evaluated_examples)
         if self.malicious or test is not None:
             found = (*found, AttackObserver(self.malicious, test))
-        return (*found, softmax_agreement(self.job)) if wanted.softmax_agreement else found
+        return (*found, optional.softmax_agreement(self.job)) if wanted.softmax_agreement else found
 
     def grow(self, state: State) -> bool:
         return False
@@ -201,7 +199,8 @@ def execute(
     )
     notify = Callbacks([*standing, *([best] if best else [])], callbacks, run)
     summary: dict[str, Any] = {"status": "interrupted"}
-    private = open_private_run(config, job, folder, started=state.round > 0)
+    started = state.round > 0
+    private = optional.open_private_run(config, job, folder, started=started) if config.is_protected else None
     with Interruption() as signals:
         try:
             _train(config, built, engine, notify, signals, private)
@@ -243,7 +242,9 @@ def execute(
     return RunResult(built.module_with(state.server.weights), run.metrics, summary, run.folder)
 
 
-def _conclude(private: PrivateRun | ExampleRun | None, state: State, console: Console | None) -> dict[str, Any]:
+def _conclude(
+    private: optional.PrivateRun | optional.ExampleRun | None, state: State, console: Console | None
+) -> dict[str, Any]:
     """Print what a finished run spent, and return the privacy statement of its summary."""
     statement = None if private is None else private.statement_of(state)
     if private is None or statement is None:
@@ -260,7 +261,7 @@ def _train(
     engine: Engine,
     notify: Callbacks,
     signals: Interruption,
-    private: PrivateRun | ExampleRun | None,
+    private: optional.PrivateRun | optional.ExampleRun | None,
 ) -> None:
     """Run the remaining rounds, unless a callback stops them."""
     run, job = notify.run, engine.job
@@ -268,8 +269,8 @@ def _train(
     if private is not None:
         plan = private.change(plan)
         tell(run.console, private.announcement(plan.rounds))
-    if isinstance(private, PrivateRun) and run.state.round < plan.rounds:
-        private.recompute_noise(run.state.server, run.state.round, run.console)
+        if isinstance(private, optional.PrivateRun) and run.state.round < plan.rounds:
+            private.recompute_noise(run.state.server, run.state.round, run.console)
     with engine.open_runner(run.console) as runner:
         _report_losses(runner, run)
         run.ticks = ticks(runner, plan.cohort.size(len(job.clients)))
@@ -296,7 +297,7 @@ def _train(
 
 def _report_losses(runner: Runner, run: RunContext) -> None:
     """Print which workers of a cluster are lost; what Ray itself says about it goes into the run's folder."""
-    if isinstance(runner, RayRunner):
+    if isinstance(runner, ReportsLosses):
         if run.folder is not None:
             claim(run.folder, RAY_LOG)
         runner.report_to(partial(tell, run.console), None if run.folder is None else run.folder / RAY_LOG)

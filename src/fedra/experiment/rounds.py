@@ -18,10 +18,10 @@ from fedra.core.round import broadcast
 from fedra.core.tree import Tree
 from fedra.core.view import Server
 from fedra.errors import RunFailed
+from fedra.experiment import optional
 from fedra.experiment.cohort import Expected, FaultRule, is_figure, possible_sizes, rejection_reasons
 from fedra.experiment.evaluators.evaluator import EvaluationOutcome, RoundTest
 from fedra.experiment.plan import FactorObserver, Plan, RoundFold
-from fedra.privacy.secure.secure_messages import SecureRoundError
 from fedra.runners.base import Absent, Result, Results, Runner, Summed
 from fedra.runners.stacked_states import StackedTrees, StateGroup, recall_each
 from fedra.storage.client_state import ClientStates, PackedTree, group_by_stack
@@ -224,7 +224,7 @@ def _train(
         if plan.faults.enough(fold.uploads, len(cohort), plan.folding.least):
             try:
                 server = fold.finish(start.server, job.population, *_server_observers(plan))
-            except SecureRoundError as error:
+            except optional.SecureRoundError as error:
                 failed += [{**line, "dropped": line.get("dropped", str(error))} for line in lines]
                 continue
             _check_finite(server, start.round)

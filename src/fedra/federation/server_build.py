@@ -23,8 +23,9 @@ from fedra.experiment.build import (
     check_settings,
     local_training,
 )
-from fedra.experiment.evaluators.evaluator import Classification, Evaluator, VerificationEvaluator, choose_protocol
+from fedra.experiment.evaluators.evaluator import Classification, Evaluator, choose_protocol
 from fedra.experiment.evaluators.round_summary import choose_measures
+from fedra.experiment.evaluators.verification_evaluator import VerificationEvaluator
 from fedra.experiment.private_run import add_privacy
 from fedra.experiment.secure_run import is_secure
 from fedra.federation.federation_plan import FederationPlan

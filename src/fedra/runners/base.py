@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -110,6 +111,15 @@ class Done:
 
     def counts(self) -> Counts:
         return self.found
+
+
+@runtime_checkable
+class ReportsLosses(Protocol):
+    """A runner that can say which of its workers are lost while it goes on with the others."""
+
+    def report_to(self, report: Callable[[str], None], log: Path | None) -> None:
+        """Say what is lost to `report`, and write what the workers' system says to the file `log`."""
+        ...
 
 
 class Runner(Protocol):

@@ -20,9 +20,8 @@ from fedra.evaluation.classifier_metrics import METRICS
 from fedra.evaluation.client_tests import ClientTests, testable_rows
 from fedra.evaluation.metrics import DEFAULT, compute_metrics, compute_probabilities
 from fedra.evaluation.personal_models import personalized
+from fedra.experiment import optional
 from fedra.experiment.build import Built, build_runner
-from fedra.experiment.evaluators.client_evaluator import ClientEvaluator
-from fedra.experiment.evaluators.recognition import diverged, recognize, result, summary_of, warnings, write_recognition
 from fedra.experiment.evaluators.round_summary import Measures
 from fedra.experiment.rounds import mark_restarts
 from fedra.reports import client_models as personal_report
@@ -46,7 +45,7 @@ def run_final_tests(
     These are, as configured: the test set if rounds were tested on validation examples, metrics by class, the test of
     every client, personal models, or all models on unseen identities.
     """
-    if isinstance(built.evaluator, ClientEvaluator):
+    if built.protocol == "clients" and isinstance(built.evaluator, optional.ClientEvaluator):
         return _recognize(config, built.evaluator, job, state, folder, console)
     found = _test(built, job, state.server.weights, folder, console, best)
     if job.algorithm.personalize is not None:
@@ -127,24 +126,25 @@ def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 
 def _recognize(
     config: Config,
-    evaluator: ClientEvaluator,
+    evaluator: optional.ClientEvaluator,
     job: Job,
     state: State,
     folder: RunFolder | None,
     console: Console | None,
 ) -> dict[str, Any]:
-    found = recognize(
+    recognition = optional.recognition
+    found = recognition.recognize(
         evaluator, job, partial(build_runner, config), state.server, state.memory.get, state.round, console
     )
-    tell(console, result(evaluator, found))
-    for warning in warnings(evaluator, found):
+    tell(console, recognition.result(evaluator, found))
+    for warning in recognition.warnings(evaluator, found):
         tell(console, warning)
-    tell(console, personal_report.warning(diverged(evaluator, found), len(evaluator.devices)))
+    tell(console, personal_report.warning(recognition.diverged(evaluator, found), len(evaluator.devices)))
     if folder:
-        write_recognition(folder.path, evaluator, found)
+        recognition.write_recognition(folder.path, evaluator, found)
     losses = state.memory.losses()
     warn_of_restarts(console, [{"client": client, "restarted": reason} for client, reason in losses.items()])
-    return summary_of(evaluator, found) | ({"personalized_restarted": len(losses)} if losses else {})
+    return recognition.summary_of(evaluator, found) | ({"personalized_restarted": len(losses)} if losses else {})
 
 
 def _personalize(
