@@ -49,4 +49,5 @@ def _read_digits() -> tuple[Any, Any]:
             return table[:, :-1], table[:, -1]
     from sklearn.datasets import load_digits  # a version that keeps the file elsewhere
 
-    return load_digits(return_X_y=True)
+    values, labels = load_digits(return_X_y=True)
+    return values, labels
