@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ from fedra.errors import RunError
 
 BLOCK = 65_536
 """Coordinates whose inner products are computed at once, so memory stays small."""
+CACHED = 4096
+"""Coordinates of all clients that are centered or sorted at once."""
 
 
 class Selected(NamedTuple):
@@ -174,10 +176,33 @@ def inner_products(updates: Sequence[Params], centered: bool = True) -> Tensor:
     gram = torch.zeros(count, count, dtype=torch.float64)
     for name in updates[0]:
         rows = [update[name].reshape(-1) for update in updates]
+        rest = rows[0].new_empty(0, 0, dtype=torch.float64)
         for start in range(0, len(rows[0]), BLOCK):
-            rest = torch.stack([row[start : start + BLOCK] for row in rows]).double()
-            center = rest.mean(dim=0) if centered else torch.zeros_like(rest[0])
-            rest -= center
+            block = [row[start : start + BLOCK] for row in rows]
+            if rest.shape[1] != len(block[0]):  # large tensors are slow to allocate
+                rest = rest.new_empty(count, len(block[0]))
+            center = _center(block, rest, centered)
             along = rest @ center
             gram += (rest @ rest.T + along.unsqueeze(0) + along.unsqueeze(1) + center @ center).cpu()
     return gram
+
+
+def _center(rows: Sequence[Tensor], out: Tensor, centered: bool) -> Tensor:
+    """Write the rows without their mean to `out` (n, d); returns the mean, or zero if they are not to be centered."""
+    center = out.new_zeros(out.shape[1])
+    for part in split_columns(len(center)):
+        block = torch.stack([row[part] for row in rows]).to(out.dtype)
+        if centered:
+            torch.mean(block, dim=0, out=center[part])
+        torch.sub(block, center[part], out=out[:, part])
+    return center
+
+
+def split_columns(count: int) -> Iterator[slice]:
+    """Split coordinates into blocks that stay in the processor's cache for a hundred clients.
+
+    The last block has the rest too: torch adds up a handful of columns in another order than many.
+    """
+    blocks = max(count // CACHED, 1)
+    for block in range(blocks):
+        yield slice(block * CACHED, (block + 1) * CACHED if block + 1 < blocks else None)

@@ -14,12 +14,10 @@ from fedra.core import tree
 from fedra.core.capabilities import ReleaseTerms
 from fedra.core.model import Weights
 from fedra.core.part import Combine
+from fedra.core.robust_fold import split_columns
 from fedra.core.tree import Params, Tree
 from fedra.core.uploads import Uploads
 from fedra.core.view import Upload
-
-SORTED_BLOCK = 4096
-"""Coordinates that are sorted over the clients at once: those of a hundred clients stay in the processor's cache."""
 
 
 class RunningMean(Combine, abstract=True):
@@ -196,10 +194,10 @@ def sort_clients(values: Tensor) -> Tensor:
         return values.sort(dim=0).values
     flat = values.reshape(len(values), -1)
     ordered = torch.empty_like(flat)
-    for start in range(0, flat.shape[1], SORTED_BLOCK):
-        block = flat[:, start : start + SORTED_BLOCK].T.contiguous().numpy()
+    for part in split_columns(flat.shape[1]):
+        block = flat[:, part].T.contiguous().numpy()
         block.sort(axis=1)
-        ordered[:, start : start + SORTED_BLOCK] = torch.from_numpy(block).T
+        ordered[:, part] = torch.from_numpy(block).T
     return ordered.view_as(values)
 
 
@@ -237,10 +235,7 @@ def _combine_blocks(values: Sequence[Tensor], rule: Callable[[Tensor], Tensor]) 
         return torch.stack(list(values)).amax(dim=0)
     rows = [value.reshape(-1) for value in values]
     found = torch.empty_like(rows[0])
-    blocks = max(len(found) // SORTED_BLOCK, 1)
-    for block in range(blocks):
-        # The last block has the rest too: torch adds up a handful of columns in another order than many.
-        part = slice(block * SORTED_BLOCK, (block + 1) * SORTED_BLOCK if block + 1 < blocks else None)
+    for part in split_columns(len(found)):
         found[part] = rule(torch.stack([row[part] for row in rows]))
     return found.view(values[0].shape)
 
