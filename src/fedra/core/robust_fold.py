@@ -24,10 +24,10 @@ CACHED = 4096
 
 
 class Selected(NamedTuple):
-    """An upload that a rule selected, its index in the round, and the factor of its update: (uploads) * weight."""
+    """An upload that a rule selected, its number in the round, and the factor of its update: (uploads) * weight."""
 
     upload: Upload
-    index: int
+    number: int
     factor: float
 
 
@@ -156,7 +156,7 @@ def select_uploads(uploads: Sequence[Upload], weights: Tensor) -> list[Selected]
         The selected uploads.
     """
     pairs = enumerate(zip(uploads, weights.tolist(), strict=True))
-    return [Selected(upload, index, len(uploads) * weight) for index, (upload, weight) in pairs if weight]
+    return [Selected(upload, number, len(uploads) * weight) for number, (upload, weight) in pairs if weight]
 
 
 def inner_products(updates: Sequence[Params], centered: bool = True) -> Tensor:

@@ -140,10 +140,10 @@ class Fold(SingleUploads):
     @property
     def factors(self) -> dict[int, float]:
         """By client, the factor of a robust rule on its update, 0 if it was left out; empty for other rules."""
-        return {client: self._factors.get(index, 0.0) for index, client in enumerate(self._clients)}
+        return {client: self._factors.get(number, 0.0) for number, client in enumerate(self._clients)}
 
     def _see(self, selected: Selected) -> None:
-        self._factors[selected.index] = selected.factor
+        self._factors[selected.number] = selected.factor
         self._collect([selected.upload])
 
     def add_rejected(self, clients: Sequence[int]) -> None:

@@ -25,7 +25,7 @@ ROWS = (
 
 def is_attacked(run: RunRecord) -> bool:
     """Return whether a run simulates an attack."""
-    return run.section("attack").get("name", "none") != "none"
+    return bool(run.section("attack").get("name", "none") != "none")
 
 
 def build_attacks(charts: Charts, runs: Sequence[RunRecord]) -> PageSection | None:
