@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import re
 import subprocess
@@ -184,6 +185,11 @@ def test_run_compare_and_the_default_folder(capsys: pytest.CaptureFixture[str]) 
     assert Path("twice.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_device_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "must be one that torch can use here" in mistake(capsys, "run", "c.toml", "--device", "hpu")
+    assert call(capsys, "run", "c.toml", *tiny.WORDS, "rounds=1", "--device", "cpu", "--out", "out")[0] == 0
+
+
 def test_paths_are_told_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     out = "a/[bold]folder/whose/name/is/longer/than/forty/columns"
@@ -333,6 +339,30 @@ def test_a_missing_extra_leaves_no_folder(capsys: pytest.CaptureFixture[str], mo
     assert "tensorboard" in told
     assert not Path("run").exists()
     assert call(capsys, "run", "c.toml", *tiny.WORDS, "--out", "run")[0] == 0
+
+
+def test_a_sweep_is_compared_as_its_runs_and_tables_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    fedra.sweep(tiny.table(rounds=1), {"local.lr": [0.1, 0.2]}, out="swept")
+    names = ["lr-0.1_seed-0", "lr-0.2_seed-0"]
+    for words in (["swept"], sorted(str(path) for path in Path("swept").iterdir())):
+        code, shown, _ = call(capsys, "compare", *words, "--out", "both.svg", "--table", "both.tex")
+        assert code == 0
+        assert all(f"swept/{name}" in shown for name in names)
+    text = Path("both.tex").read_text()
+    assert text.startswith("\\begin{tabular}{lrrrrrr}")
+    assert r"final \%" in text
+    assert text.count(r"seed-0) &") == 2
+    call(capsys, "compare", "swept", "--table", "both.json")
+    rows = json.loads(Path("both.json").read_text())
+    assert [row["rounds"] for row in rows] == [1, 1]
+    call(capsys, "compare", "swept", "--table", "both.md")
+    assert Path("both.md").read_text().startswith("| run | final % |")
+    call(capsys, "compare", "swept", "--table", "both.csv")
+    assert float(Path("both.csv").read_text().splitlines()[1].split(",")[1]) == rows[0]["final"]
+    assert "must end in .csv, .json, .md or .tex" in mistake(capsys, "compare", "swept", "--table", "both.txt")
+    assert "got 'swept/table.md'" in mistake(capsys, "compare", "swept/table.md")
+    call(capsys, "plot", "curves", "swept")
+    assert Path("curves.svg").exists()
 
 
 def test_compare_says_what_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:

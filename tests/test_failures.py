@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import stat
 import tempfile
@@ -61,11 +63,18 @@ def test_a_report_that_cannot_be_written_is_told(
     assert "no report could be saved" in mistake(capsys, "run", tmp_path / "c.toml", code=1)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),  # of a fork
+    ],
+)
 def test_a_lack_of_memory_is_a_sentence_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        raise error
 
     monkeypatch.setattr("fedra.experiment.run.run", fail)
     assert "there is not enough memory" in mistake(capsys, "run", tmp_path / "c.toml", code=1)

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from fedra.data import load
+from fedra.data.images import list_images
 from fedra.data.sets.cifar_names import CIFAR10_CLASSES
 from fedra.errors import ConfigError, DataError
 
@@ -110,6 +111,15 @@ def test_empty_and_missing_folders_are_named(tmp_path: Path) -> None:
     save(tmp_path / "p" / "a" / "1.png")
     with pytest.raises(DataError, match="enough images to hold out at least one"):
         load("imagefolder", root=tmp_path, path="p")
+
+
+def test_a_level_too_few_is_pointed_out(tmp_path: Path) -> None:
+    (tmp_path / "firm" / "person").mkdir(parents=True)
+    with pytest.raises(DataError, match=r'add some, or set `groups` for one more level \(true, or "level" for faces\)'):
+        list_images(tmp_path)
+    (tmp_path / "firm" / "person").rmdir()
+    with pytest.raises(DataError, match="add some, or remove it"):
+        list_images(tmp_path)
 
 
 def test_a_test_class_that_is_not_trained(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import tiny
 from fedra.config.reading import read
 from fedra.errors import ConfigError
 from fedra.experiment import run as experiment
+from fedra.experiment.execution import Interrupted
 from fedra.experiment.sweep import expand, read_grid, split_values, sweep
 from fedra.reports.comparison import _plot_mean
 from fedra.reports.sweep_table import Cell, short
@@ -149,6 +150,23 @@ def test_finished_runs_are_not_run_again_and_half_ones_go_on(monkeypatch: pytest
     again = sweep("c.toml", words, 1, Path("out"), silent())
     assert called == [("resume", "lr-0.2_seed-0"), ("run", "lr-0.3_seed-0")]
     assert [cell for _, cell in again] == [cell for _, cell in whole]
+
+
+def test_an_interrupted_sweep_is_continued_by_calling_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, started = experiment.run, []
+
+    def stop(*words: Any, **more: Any) -> Any:
+        started.append(more["out"].name)
+        if len(started) == 2:
+            raise Interrupted("interrupted after round 1; continue with: fedra run --resume ...")
+        return real(*words, **more)
+
+    monkeypatch.setattr(experiment, "run", stop)
+    told = r"interrupted in run 2 of 3 \(lr-0.2_seed-0\); continue by calling the same command again"
+    with pytest.raises(Interrupted, match=told) as caught:
+        sweep("c.toml", ["local.lr=0.1,0.2,0.3", "rounds=1"], 1, Path("out"), silent())
+    assert caught.value.exit_code == 130
+    assert started == ["lr-0.1_seed-0", "lr-0.2_seed-0"]
 
 
 def test_a_run_that_was_killed_after_its_end_is_tidied_unless_another_process_has_it() -> None:

@@ -30,7 +30,7 @@ from fedra.cli import (
     site,
 )
 from fedra.cli.app import app
-from fedra.cli.failure_report import describe_failure
+from fedra.cli.failure_report import describe_failure, is_memory
 from fedra.errors import FedraError
 
 __all__ = [
@@ -99,7 +99,7 @@ def _describe(error: Exception, words: list[str]) -> tuple[str, int]:
     """Return the sentence and the exit code of an error."""
     if isinstance(error, FedraError):
         return str(error), error.exit_code
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not is_memory(error):
         what = f"'{error.filename}'" if error.filename else "a file or the disk"
         return f"{what} cannot be used: {error.strerror or error}", FedraError.exit_code
     return describe_failure(error, words), FedraError.exit_code

@@ -38,10 +38,10 @@ def describe_failure(error: BaseException, words: Sequence[str]) -> str:
 
 
 def is_memory(error: BaseException) -> bool:
-    """Return whether an allocation failed; torch raises a plain RuntimeError for main memory."""
+    """Return whether an allocation failed; torch raises a plain RuntimeError for main memory, a fork an OSError."""
     text = str(error).lower()
     allocation = "allocate" in text and "memory" in text
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and allocation)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError | OSError) and allocation)
 
 
 def _first_line(error: BaseException) -> str:

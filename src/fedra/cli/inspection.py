@@ -15,14 +15,18 @@ from fedra.cli.app import INSPECT, ConfigArgument, Overrides, Trust, app, exampl
     rich_help_panel=INSPECT,
     epilog=examples(
         "fedra compare runs/fedavg runs/fedprox --out both.svg",
-        "fedra compare runs/* --reach 0.8,0.9",
+        "fedra compare runs/* --reach 0.8,0.9 --table runs.tex",
     ),
 )
 def compare_runs(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of sweeps.", metavar="RUN...")],
     out: Annotated[Path, typer.Option(help="File for the plotted curves (.svg, .png or .pdf).", metavar="FILE")] = Path(
         "comparison.svg"
     ),
+    table: Annotated[
+        Path | None,
+        typer.Option(help="File for the table (.csv, .json, .md or .tex).", metavar="FILE", show_default="none"),
+    ] = None,
     reach: Annotated[
         str | None,
         typer.Option(
@@ -40,6 +44,9 @@ def compare_runs(
     console.print(found.table)
     for note in found.notes:
         print_line(console, note)
+    if table is not None:
+        found.save(table)
+        print_line(console, f"table saved to {table}")
     print_line(console, f"curves saved to {out}")
 
 

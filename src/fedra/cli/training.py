@@ -39,6 +39,10 @@ def run(
             show_default="start a new run",
         ),
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Device to train on, such as cuda.", metavar="NAME", show_default="the configuration's"),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run in the output folder.")] = False,
     accept_data: Annotated[
         bool, typer.Option("--accept-data", help="Resume although the data changed since the run was started.")
@@ -52,6 +56,7 @@ def run(
     if resume is not None and config is not None and "=" in config:  # an override in the place of CONFIG
         overrides = [config, *(overrides or [])]
         config = None
+    overrides = [*(overrides or []), *([] if device is None else [f"device={device}"])]
     if (config is None) == (resume is None):
         given = "both" if config is not None else "neither"
         raise ConfigError(f"exactly one of CONFIG and --resume DIR must be given, got {given}")
@@ -60,11 +65,11 @@ def run(
 
     console = Console()
     if resume is not None:
-        rounds = _new_rounds(overrides or [])
+        rounds = _new_rounds(overrides)
         result = experiment.resume(resume, rounds=rounds, accept_data=accept_data, console=console)
     else:
         assert config is not None
-        checked = configuration.read(config, overrides or ())
+        checked = configuration.read(config, overrides)
         folder = out or Path("runs") / ("stdin" if config == "-" else Path(config).stem)
         result = experiment.run(checked, out=folder, force=force, console=console)
     final = result.summary["final_accuracy"]

@@ -53,7 +53,7 @@ def _is_section(name: str) -> bool:
 
 def _keys_of(given: Config, section: str) -> set[str]:
     """Return the keys of a section that were given, and those of what it names."""
-    found = getattr(given, section)
+    found: BaseModel | None = getattr(given, section)
     if found is None or section not in given.model_fields_set:
         return set()
     return found.model_fields_set | (set(found.settings) if isinstance(found, NamedSection) else set())

@@ -52,7 +52,9 @@ def list_images(base: Path, *, groups: bool = False, skip_odd: bool = False) -> 
             odd += [f"{file} ({reason})" for file, reason in reasons.items()]
             images = [file for file in listed if file not in reasons]
             if not images and not reasons:
-                raise DataError(f"the class folder {folder} must contain images, got none: add some or remove it")
+                deeper = any(entry.is_dir() for entry in folder.iterdir())
+                remedy = 'set `groups` for one more level (true, or "level" for faces)' if deeper else "remove it"
+                raise DataError(f"the class folder {folder} must contain images, got none: add some, or {remedy}")
             found += [(image, folder.name, group.name if groups else "") for image in images]
     if odd and (not skip_odd or not found):
         raise DataError(f"{len(odd)} entries with names of images are not files, remove them: {shorten_list(odd)}")

@@ -65,7 +65,7 @@ class MemoryEstimate:
         self.config, self.job = config, job
         self.clients = len(job.clients)
         self.cohort = CohortRule(config.cohort.fraction).size(self.clients)
-        pool = config.runner.settings.get("workers") or default_workers()
+        pool: int = config.runner.settings.get("workers") or default_workers()
         self.workers = min(pool, self.cohort) if config.runner.name == "processes" else 1
         largest = max(job.clients.size(client) for client in range(self.clients))
         self.rows = min(job.local.batch or largest, largest)

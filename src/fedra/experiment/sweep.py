@@ -21,6 +21,7 @@ from fedra.config.schema import Config
 from fedra.console import choose_console, format_duration, tell
 from fedra.errors import ConfigError, RunFailed
 from fedra.experiment import run as experiment
+from fedra.experiment.execution import Interrupted
 from fedra.experiment.privacy_total import add_up
 from fedra.reports.sweep_metric import SweepMetric
 from fedra.reports.sweep_table import Cell, Point, caption, cell_record, csv_text, markdown, short, table_rows
@@ -205,6 +206,11 @@ def _run_all(points: Sequence[Point], console: Console) -> None:
                 experiment.resume(folder, console=console)
             else:
                 experiment.run(config, out=folder, console=console)
+        except Interrupted:
+            raise Interrupted(
+                f"interrupted in run {number + 1} of {len(waiting)} ({folder.name}); continue by calling the same "
+                "command again"
+            ) from None
         except RunFailed as error:
             console.print(f"failed: {error}", highlight=False, markup=False, soft_wrap=True)  # the sweep continues
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,10 @@ from fedra.pictures import (
     style_heat_map,
     use_counts,
 )
-from fedra.reports.sweep_table import Cell, Point, short
+from fedra.reports.run_search import expand_runs
+from fedra.reports.sweep_table import Cell, Point, markdown, short
 from fedra.storage.run_folder import RunFolder
-from fedra.writing import as_unicode, save_figure
+from fedra.writing import as_unicode, save_figure, write_atomically
 
 Metrics = Sequence[Mapping[str, Any]]
 
@@ -151,6 +153,27 @@ class Comparison:
     table: Table
     notes: tuple[str, ...] = ()
 
+    def save(self, path: Path | str) -> None:
+        """Write the table.
+
+        Args:
+            path: A file for other programs (.csv and .json have the rows as they are) or for papers (.md, .tex).
+        """
+        file, texts = Path(path), _texts(self.rows)
+        if file.suffix == ".csv":
+            save_numbers(file, [{name: row.get(name) for name in _columns(self.rows)} for row in self.rows])
+            return
+        if file.suffix == ".json":
+            text = json.dumps(self.rows, indent=1) + "\n"
+        elif file.suffix == ".md":
+            text = markdown(texts)
+        elif file.suffix == ".tex":
+            text = _latex(texts)
+        else:
+            raise ConfigError(f"the name of a table must end in .csv, .json, .md or .tex, got '{path}'")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, text.encode(errors="backslashreplace"), durable=False)
+
     def __str__(self) -> str:
         console = Console(width=200, file=io.StringIO())
         console.print(self.table)
@@ -163,7 +186,7 @@ def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Pat
     """Compare runs by their records, without training or importing anything.
 
     Args:
-        runs: Folders of runs.
+        runs: Folders of runs, or of many runs, such as that of a sweep.
         reach: Accuracies between 0 and 1. The first round that reaches each one is reported.
         out: File for a plot of the training curves (.svg, .png or .pdf), with their numbers in a .csv file next to
             it. Defaults to no plot.
@@ -174,7 +197,7 @@ def compare(runs: Sequence[Path | str], *, reach: Sequence[float] = (), out: Pat
     Example:
         >>> print(fedra.compare(["runs/fedavg", "runs/fedprox"], reach=[0.9]))
     """
-    folders = [RunFolder(path) for path in runs]
+    folders = [RunFolder(path) for path in expand_runs(runs)]
     if not folders:
         raise ConfigError("compare must have at least one run, got none: pass the folders of runs")
     rows = [_row(name, folder, reach) for name, folder in zip(titles(folders), folders, strict=True)]
@@ -246,20 +269,40 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Build the table, with the best final accuracy in bold."""
     table = Table(title=None, header_style="bold")
-    columns = max((list(row) for row in rows), key=len)  # some runs may have no personal models
-    for name in columns:
-        table.add_column(HEADINGS.get(name, (name,))[0], justify="left" if name == "run" else "right")
+    headings, *lines = _texts(rows)
+    for name, heading in zip(_columns(rows), headings, strict=True):
+        table.add_column(heading, justify="left" if name == "run" else "right")
     best = max((row["final"] for row in rows if isinstance(row["final"], float)), default=None)
-    for row in rows:
-        texts = []
-        for name in columns:
-            value = row.get(name)
-            text = "-" if value is None else HEADINGS.get(name, (name, str))[1](value)
-            texts.append(
-                f"[bold]{text}[/bold]" if name == "final" and best is not None and value == best else escape(text)
-            )
+    final = _columns(rows).index("final")
+    for row, line in zip(rows, lines, strict=True):
+        texts = [escape(text) for text in line]
+        if best is not None and row["final"] == best:
+            texts[final] = f"[bold]{texts[final]}[/bold]"
         table.add_row(*texts)
     return table
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the columns; some runs may have no personal models."""
+    return max((list(row) for row in rows), key=len)
+
+
+def _texts(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the headings and every row as texts."""
+    columns = _columns(rows)
+    lines = [[HEADINGS.get(name, (name,))[0] for name in columns]]
+    for row in rows:
+        formats = ((row.get(name), HEADINGS.get(name, (name, str))[1]) for name in columns)
+        lines.append(["-" if value is None else written(value) for value, written in formats])
+    return lines
+
+
+def _latex(lines: Sequence[Sequence[str]]) -> str:
+    """Format the table as a LaTeX tabular."""
+    marks = str.maketrans({mark: f"\\{mark}" for mark in "&%$#_{}"} | {"\\": r"\textbackslash{}", "±": r"$\pm$"})
+    written = [" & ".join(text.translate(marks) for text in line) + r" \\" for line in lines]
+    body = "\n".join([r"\hline", written[0], r"\hline", *written[1:], r"\hline"])
+    return f"\\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}\n{body}\n\\end{{tabular}}\n"
 
 
 def _personal(folder: RunFolder) -> dict[str, float]:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from fedra.config.mode import title
 from fedra.errors import ConfigError
 from fedra.pictures import line_style
+from fedra.reports.run_search import expand_runs
 from fedra.reports.seed_groups import group_settings
 from fedra.storage.run_folder import RunFolder
 
@@ -22,14 +23,14 @@ def group_runs(paths: Sequence[Path | str]) -> dict[str, list[RunFolder]]:
     """Group runs that differ only in their seed.
 
     Args:
-        paths: Folders of runs.
+        paths: Folders of runs, or of many runs, such as that of a sweep.
 
     Returns:
         The runs by a label: the algorithm, with the settings that differ if several groups have it.
     """
     if not paths:
         raise ConfigError("a plot must have at least one run, got none: give the folders of runs")
-    folders = [RunFolder(path) for path in paths]
+    folders = [RunFolder(path) for path in expand_runs(paths)]
     configs = [folder.config() for folder in folders]
     groups = group_settings([title(config) for config in configs], [config.model_dump() for config in configs])
     return {label: [folders[position] for position in members] for label, members in groups.items()}

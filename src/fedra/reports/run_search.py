@@ -76,6 +76,25 @@ def find_folders(paths: Sequence[Path | str]) -> dict[str, Path]:
     return dict(zip(names, folders, strict=True))
 
 
+def expand_runs(paths: Sequence[Path | str]) -> list[Path]:
+    """Return the folders of runs: those given, and all below folders without a run, such as that of a sweep.
+
+    Files are passed over, because `runs/sweep/*` lists tables and plots too.
+
+    Args:
+        paths: Folders of runs, of sweeps, or of many runs.
+
+    Returns:
+        The folders in order. One without any run stays in it, for the reader of runs to report.
+    """
+    found: list[Path] = []
+    folders = [path for path in map(Path, paths) if not path.is_file()]
+    for path in folders or map(Path, paths):
+        below = [] if (path / "config.toml").exists() else RunSearch(path).find()
+        found += [path / name for name in below] or [path]
+    return found
+
+
 def _expand(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         raise ConfigError(f"the folder of a run or a sweep must exist, got '{path}': check the path")
