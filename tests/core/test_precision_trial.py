@@ -120,6 +120,16 @@ def test_auto_takes_the_faster_and_records_it(
     assert result.metrics[-1]["loss"] == named.metrics[-1]["loss"]
 
 
+def test_a_sweep_with_auto_can_be_called_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its runs have recorded what `auto` chose."""
+    monkeypatch.setattr(fastest_precision, "_seconds", lambda _, name: 0.5 if name == "bfloat16" else 1.0)
+    swept = [fedra.sweep(tiny.table(rounds=1, precision="auto"), out=tmp_path) for _ in range(2)]
+    assert read(tmp_path / "base_seed-0" / "config.toml").precision == "bfloat16"
+    assert swept[0].rows == swept[1].rows
+    with pytest.raises(ConfigError, match="must have the same configuration"):
+        fedra.sweep(tiny.table(rounds=1, precision="float32"), out=tmp_path)
+
+
 def test_auto_is_float32_where_half_precision_dies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision_trial, "compute_step", die_unless("never"))
     told = io.StringIO()

@@ -212,3 +212,10 @@ def test_centralized_training_reads_every_clients_own_data_set(kind: str) -> Non
     plain = trained(CLIENTS, "auto", mode="centralized")
     assert equal(pooled, plain) == (kind == "none")
     assert equal(pooled, trained([Noisy(kind, client) for client in range(3)], "auto", mode="centralized"))
+
+
+def test_a_result_is_one_line(tmp_path: Path) -> None:
+    result = fedra.run(tiny.table(rounds=2), out=tmp_path / "run")
+    final = result.summary["final_accuracy"]
+    where = f"folder='{tmp_path / 'run'}'"
+    assert repr(result) == f"RunResult(RecognitionModel, 2 rounds, accuracy {final:.2%}, {where})"

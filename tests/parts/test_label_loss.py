@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,18 @@ from fedra.core.algorithm import Algorithm
 from fedra.core.tree import flatten
 from fedra.errors import ConfigError
 from fedra.evaluation.personal_models import personal_job
-from fedra.parts import CrossEntropy, FineTune, ModelContrast, Output, Params, Personalizer, Term, View, WeightedMean
+from fedra.parts import (
+    BalancedCrossEntropy,
+    CrossEntropy,
+    FineTune,
+    ModelContrast,
+    Output,
+    Params,
+    Personalizer,
+    Term,
+    View,
+    WeightedMean,
+)
 
 
 def algorithm(*terms: Term, personalize: Personalizer | None = None) -> Algorithm:
@@ -67,3 +79,31 @@ def test_of_several_terms_without_a_mark_none_is_guessed() -> None:
     unclear = algorithm(ToyUnmarked(), ModelContrast())
     with pytest.raises(ConfigError, match="must be the label loss, got toy-unmarked, model-contrast"):
         replace(unclear, personalize=FineTune())
+
+
+def test_rare_classes_weigh_as_much_as_frequent_ones() -> None:
+    """The mean over a client's examples equals the mean over its classes, each with its own mean loss."""
+    draw = torch.Generator().manual_seed(0)
+    logits, targets = torch.randn(10, 3, generator=draw), torch.tensor([0] * 7 + [2] * 3)
+    view = SimpleNamespace(
+        client=SimpleNamespace(label_counts=torch.tensor([7, 0, 3])),
+        batch=SimpleNamespace(targets=targets, mean=torch.mean),
+    )
+    output = Output(features=logits, logits=logits)
+    each = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    found = BalancedCrossEntropy().loss(output, {}, view)  # type: ignore[arg-type]
+    assert found == pytest.approx(float((each[:7].mean() + each[7:].mean()) / 2))
+    plain = BalancedCrossEntropy(power=0.0).loss(output, {}, view)  # type: ignore[arg-type]
+    assert plain == pytest.approx(float(each.mean()))
+
+
+def test_a_balanced_loss_takes_the_place_of_the_plain_one_and_can_be_stacked() -> None:
+    balanced = ours.fedavg().plus(BalancedCrossEntropy())
+    assert balanced.objective == (BalancedCrossEntropy(),)
+    work = toy.job(balanced)
+    alone, stacked = toy.run(work), toy.run(work, runner="stacked", threads=1)
+    assert toy.distance(stacked.params, alone.params) < 1e-9
+    assert toy.distance(alone.params, toy.run(toy.job(ours.fedavg())).params) > 1e-4
+    assert toy.same_bits(
+        toy.run(toy.job(ours.fedavg().plus(BalancedCrossEntropy(0.0)))).params, toy.run(toy.job(ours.fedavg())).params
+    )

@@ -29,7 +29,7 @@ _NAMES = {
     "fedra.parts.combine": "median plain-mean trimmed-mean weighted-mean",
     "fedra.parts.gradient": "accumulate also-descend clip fixed-radius perturb",
     "fedra.parts.margin": "margin-head margin-softmax positive-hinge",
-    "fedra.parts.objective": "cross-entropy dynamic-regularizer model-contrast",
+    "fedra.parts.objective": "balanced-cross-entropy cross-entropy dynamic-regularizer model-contrast",
     "fedra.parts.personalize": "fine-tune keep-private",
     "fedra.parts.private": "private-mean",
     "fedra.parts.private_gradient": "private-gradient",

@@ -46,7 +46,14 @@ if TYPE_CHECKING:
     from fedra.parts.combine import Median, PlainMean, RunningMean, TrimmedMean, WeightedMean
     from fedra.parts.gradient import Accumulate, AlsoDescend, Clip, FixedRadius, Perturb, Radius
     from fedra.parts.margin import HeadMargin, MarginSoftmax, PositiveHinge
-    from fedra.parts.objective import ControlTerm, CrossEntropy, DynamicRegularizer, ModelContrast, kl_divergence
+    from fedra.parts.objective import (
+        BalancedCrossEntropy,
+        ControlTerm,
+        CrossEntropy,
+        DynamicRegularizer,
+        ModelContrast,
+        kl_divergence,
+    )
     from fedra.parts.personalize import FineTune, KeepPrivate
     from fedra.parts.private import PrivateMean
     from fedra.parts.private_gradient import PrivateGradient
@@ -60,7 +67,9 @@ _HOMES = {
     "fedra.parts.combine": "Median PlainMean RunningMean TrimmedMean WeightedMean",
     "fedra.parts.gradient": "Accumulate AlsoDescend Clip FixedRadius Perturb Radius",
     "fedra.parts.margin": "HeadMargin MarginSoftmax PositiveHinge",
-    "fedra.parts.objective": "ControlTerm CrossEntropy DynamicRegularizer ModelContrast kl_divergence",
+    "fedra.parts.objective": (
+        "BalancedCrossEntropy ControlTerm CrossEntropy DynamicRegularizer ModelContrast kl_divergence"
+    ),
     "fedra.parts.personalize": "FineTune KeepPrivate",
     "fedra.parts.private": "PrivateMean",
     "fedra.parts.private_gradient": "PrivateGradient",
@@ -78,6 +87,7 @@ __all__ = [
     "Algorithm",
     "AlsoDescend",
     "Answers",
+    "BalancedCrossEntropy",
     "Batch",
     "Bulyan",
     "ByteUpload",

@@ -45,6 +45,37 @@ class CrossEntropy(Term):
 
 
 @dataclass(frozen=True)
+class BalancedCrossEntropy(Term):
+    """Cross-entropy with a weight for each class, larger for classes of which the client has few examples.
+
+    The weights have mean 1 over the client's examples, so the learning rate keeps its meaning.
+
+    Args:
+        power: 1 gives every class of the client the same total weight; 0 is plain cross-entropy.
+
+    Example:
+        >>> from fedra.algorithms import fedavg
+        >>> fedavg().plus(BalancedCrossEntropy(0.5)).label_loss.power
+        0.5
+    """
+
+    power: Strength = 1.0
+    formula: ClassVar[str] = "mean_i v_{y_i} (-log softmax(z_i)[y_i]),  v_c ~ n_c^(-power), mean over examples 1"
+    fits_labels: ClassVar[bool] = True
+
+    @property
+    def uses_label_counts(self) -> bool:
+        return True
+
+    def loss(self, output: Output, params: Params, view: View) -> Tensor:
+        counts = view.client.label_counts.to(output.logits.dtype)
+        weights = counts.clamp(min=1) ** -self.power  # a class without examples is never asked for
+        weights = weights * counts.sum() / (weights * counts).sum()
+        losses = F.cross_entropy(output.logits, view.batch.targets, reduction="none")
+        return view.batch.mean(weights[view.batch.targets] * losses)
+
+
+@dataclass(frozen=True)
 class ModelContrast(Term, ClientState, Teachers):
     """Pulls features toward the received model's and away from the client's previous model's (MOON, CVPR 2021).
 
