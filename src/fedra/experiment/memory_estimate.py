@@ -71,14 +71,16 @@ class MemoryEstimate:
         self.rows = min(job.local.batch or largest, largest)
         combine = job.algorithm.combine
         self.kept = self.cohort if combine.robust or isinstance(combine, Selecting) else 0
-        self.weights = sum(value.numel() * value.element_size() for value in job.model.module.state_dict().values())
+        self.weights: int = sum(
+            value.numel() * value.element_size() for value in job.model.module.state_dict().values()
+        )
 
     @property
     def most(self) -> int:
         """A bound on the estimate that is computed at once."""
         activations = self.weights + 4 * MOST_ACTIVATIONS * math.prod(self.job.shape or ())
         training = self.workers * (self.rows * activations + MOST_COPIES * self.weights)
-        states = self.clients * self.weights * len(self.job.algorithm.with_capability(ClientState))
+        states = 2 * self.clients * self.weights * len(self.job.algorithm.with_capability(ClientState))
         return training + (self.kept + MOST_COPIES) * self.weights + min(states, self._ram)
 
     @property
