@@ -198,7 +198,8 @@ def test_paths_are_told_whole(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 def test_standard_input_names_its_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("rounds = 9"))
-    assert "after 3 rounds; everything is in runs/stdin" in call(capsys, "run", "-", *tiny.WORDS)[1]
+    _, shown, _ = call(capsys, "run", "-", *tiny.WORDS, "rounds=1", "evaluation.validation=0.2")
+    assert re.search(r"(?m)^validation accuracy \d+\.\d\d% after 1 round; everything is in runs/stdin$", shown)
 
 
 def test_show_gives_the_file_and_the_parts(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

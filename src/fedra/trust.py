@@ -45,7 +45,7 @@ def import_error(names: Sequence[str], where: str = "the configuration") -> Impo
     """Return the error that names what would be imported."""
     modules = ", ".join(f"'{name}'" for name in dict.fromkeys(names))
     return ImportRefused(
-        f"{where} names {modules}, and importing it runs that code: allow it with --trust (trust=True in Python) if "
+        f"{where} names {modules}, and importing runs that code: allow it with --trust (trust=True in Python) if "
         "you trust it"
     )
 

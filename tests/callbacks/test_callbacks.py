@@ -81,6 +81,11 @@ def test_a_callback_that_raises_ends_the_run_by_name_and_nothing_is_lost(tmp_pat
     assert [line["round"] for line in tiny.metrics(tmp_path / "a")] == [1, 2, 3, 4]
 
 
+def test_a_run_without_a_folder_does_not_claim_to_be_saved() -> None:
+    with pytest.raises(CallbackFailed, match="nothing was saved, because the run has no folder: set out"):
+        fedra.run(tiny.table(rounds=2), callbacks=[Raises()])
+
+
 class EvaluatesNothing(Callback):
     def on_round_end(self, run: RunContext, report: RoundReport) -> None:
         fedra.evaluate("nowhere")

@@ -195,7 +195,7 @@ def test_mtcnn_s_three_stages_find_the_face(monkeypatch: pytest.MonkeyPatch, cha
 
 def test_wrong_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    with pytest.raises(DataError, match=r"the detector file '.*nowhere\.onnx' does not exist: check the path, or choose 'yunet'"):
+    with pytest.raises(DataError, match=r"'.*nowhere\.onnx' does not exist: check the path, or choose 'yunet'"):
         open_detector(tmp_path / "nowhere.onnx")
     (tmp_path / "text.onnx").write_text("hello")
     with pytest.raises(DataError, match=r"'.*text\.onnx' is not a usable ONNX network"):

@@ -138,11 +138,13 @@ class CallbackFailed(RunError):
 
 
 def check_callbacks(callbacks: object) -> None:
-    """Raise unless a user gave a list of callbacks; others would be ignored, because they define no hook."""
-    for one in callbacks if isinstance(callbacks, Iterable) else (callbacks,):
-        if not isinstance(one, Callback) or not isinstance(callbacks, Iterable):
+    """Raise unless a user gave a list of objects with hooks; others would be ignored."""
+    if not isinstance(callbacks, Iterable):
+        raise ConfigError(f"callbacks must be a list, got {type(callbacks).__name__}: put it in brackets")
+    for one in callbacks:
+        if isinstance(one, type) or not (isinstance(one, Callback) or any(_defines(one, hook) for hook in HOOKS)):
             got = f"the class {one.__name__}" if isinstance(one, type) else type(one).__name__
-            raise ConfigError(f"callbacks must be a list of fedra.callbacks.Callback objects, got {got}")
+            raise ConfigError(f"callbacks must be objects with hooks such as on_round_end, got {got}")
 
 
 class Callbacks:

@@ -74,11 +74,14 @@ def run(
         result = experiment.run(checked, out=folder, force=force, console=console)
     final = result.summary["final_accuracy"]
     kind = "verification accuracy" if result.summary["protocol"] == "verification" else "accuracy"
+    if result.summary.get("rounds_tested_on") == "validation":
+        kind = f"validation {kind}"
     whose = "the global model's " if "personalized_accuracy" in result.summary else ""
     outcome = "" if final is None else f"{whose}{kind} {final:.2%} after "
     if "collapsed" in result.summary:
         outcome = f"no accuracy ({result.summary['collapsed']}) after "
-    print_line(console, f"{outcome}{result.summary['rounds']} rounds; everything is in {result.folder}")
+    rounds = result.summary["rounds"]
+    print_line(console, f"{outcome}{rounds} round{'s' * (rounds != 1)}; everything is in {result.folder}")
 
 
 @app.command(

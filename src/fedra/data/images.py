@@ -82,7 +82,9 @@ def indices(names: Sequence[str], known: Sequence[str]) -> Tensor:
 
 def _folders(base: Path) -> list[Path]:
     if not base.is_dir():
-        raise DataError(f"the folder {base} does not exist: check the path")
+        raise DataError(
+            f"the folder {base} does not exist: check the path, or set FEDRA_DATA to the folder of your data sets"
+        )
     folders = [entry for entry in sorted(base.iterdir()) if entry.is_dir() and entry.name[0] != "."]
     if not folders:
         raise DataError(f"the folder {base} must contain one folder of images per class, got no folders")

@@ -37,4 +37,5 @@ class RunResult:
         untested = "embeddings collapsed" if "collapsed" in self.summary else "not tested"
         accuracy = untested if final is None else f"accuracy {final:.2%}"
         where = "" if self.folder is None else f", folder='{self.folder}'"
-        return f"RunResult({type(self.model).__name__}, {len(self.metrics)} rounds, {accuracy}{where})"
+        rounds = f"{len(self.metrics)} round{'s' * (len(self.metrics) != 1)}"
+        return f"RunResult({type(self.model).__name__}, {rounds}, {accuracy}{where})"
