@@ -216,20 +216,7 @@ def execute(
             summary |= _conclude(private, state, console)
             notify.call("on_run_end", summary)
         except BaseException as error:
-            if isinstance(error, RunFailed):
-                summary = summarize(config, built, run.metrics, state.round, failure=error)
-            if summary["status"] != "finished":  # otherwise on_run_end itself failed
-                with suppress(FedraError):
-                    notify.call("on_run_end", summary)
-            if isinstance(error, RunFailed) and folder:
-                folder.write_summary(summary)
-            if isinstance(error, KeyboardInterrupt):
-                so_far = summarize(config, built, run.metrics, state.round, status="interrupted")
-                _save_interim(config, built, folder, state, so_far)
-                raise Interrupted(_save_progress(folder, state, "interrupted after")) from None
-            if isinstance(error, CallbackFailed | WorkersLost):
-                saved = _save_progress(folder, state, "the run is saved up to")
-                raise type(error)(f"{error}; {saved}") from error
+            _end_early(error, summary, config, built, state, folder, notify)
             raise
         finally:
             if folder:
@@ -240,6 +227,35 @@ def execute(
     if private is not None:
         private.forget()  # last: a run that is killed before has to resume with the same noise
     return RunResult(built.module_with(state.server.weights), run.metrics, summary, run.folder)
+
+
+def _end_early(
+    error: BaseException,
+    summary: dict[str, Any],
+    config: Config,
+    built: ServerBuilt,
+    state: State,
+    folder: RunFolder | None,
+    notify: Callbacks,
+) -> None:
+    """Save what a run has when an error ends it; raise another error if that says more."""
+    metrics = notify.run.metrics
+    if isinstance(error, RunFailed):
+        summary = summarize(config, built, metrics, state.round, failure=error)
+    if summary["status"] != "finished":  # otherwise on_run_end itself failed
+        with suppress(FedraError):
+            notify.call("on_run_end", summary)
+    if isinstance(error, RunFailed) and folder:
+        folder.write_summary(summary)
+    if isinstance(error, KeyboardInterrupt):
+        so_far = summarize(config, built, metrics, state.round, status="interrupted")
+        _save_interim(config, built, folder, state, so_far)
+        raise Interrupted(_save_progress(folder, state, "interrupted after")) from None
+    if isinstance(error, CallbackFailed | WorkersLost):
+        saved = "nothing was saved, because the run has no folder: set out to be able to resume"
+        if folder:
+            saved = _save_progress(folder, state, "the run is saved up to")
+        raise type(error)(f"{error}; {saved}") from error
 
 
 def _conclude(

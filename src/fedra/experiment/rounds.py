@@ -176,13 +176,53 @@ def _train(
     """Train one round, repeated with another cohort if too few clients respond; failed attempts are discarded."""
     started = time.perf_counter()
     failed: list[dict[str, Any]] = []
-    for attempt in range(plan.faults.retries + 1):
-        cohort = plan.folding.admit(start.server, plan.cohort.sample(job.clients, job.seed, start.round, attempt))
-        absent = plan.faults.absent(cohort, job, start.round, attempt)
+    for number in range(plan.faults.retries + 1):
+        cohort = plan.folding.admit(start.server, plan.cohort.sample(job.clients, job.seed, start.round, number))
+        fold = plan.folding.fold(job, start.server, start.round, number, expected)
+        attempt = RoundAttempt(job, plan, start, number, expected, on_client, fold)
+        attempt.train(runner, cohort)
+        if not plan.faults.enough(fold.uploads, len(cohort), plan.folding.least):
+            failed += attempt.lines
+            continue
+        try:
+            server = fold.finish(start.server, job.population, *_server_observers(plan))
+        except optional.SecureRoundError as error:
+            failed += [{**line, "dropped": line.get("dropped", str(error))} for line in attempt.lines]
+            continue
+        _check_finite(server, start.round)
+        for observer in plan.observers:
+            if isinstance(observer, FactorObserver):
+                observer.see_factors(fold.factors)
+        for line in failed:
+            line.setdefault("dropped", "its round was repeated, because too few clients responded")
+        lines = failed + attempt.lines
+        if not plan.traffic:
+            lines = [{**line, "bytes_up": 0} for line in lines]
+        return TrainedRound(server, attempt.memory, lines, attempt.examples, time.perf_counter() - started)
+    raise _under_quorum(plan.faults, start.round, failed)
+
+
+@dataclass
+class RoundAttempt:
+    """One attempt at a round: what its clients returned, folded in as it arrives, and their records."""
+
+    job: ServerJob
+    plan: Plan
+    start: Start
+    number: int
+    expected: Expected
+    on_client: Callable[[dict[str, Any]], None]
+    fold: RoundFold
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[int, PackedTree] = field(default_factory=dict)
+    examples: int = 0
+
+    def train(self, runner: Runner, cohort: list[int]) -> None:
+        """Train the clients of a cohort that are not absent by a simulated fault."""
+        job, plan, start = self.job, self.plan, self.start
+        absent = plan.faults.absent(cohort, job, start.round, self.number)
         present = [client for client in cohort if client not in absent]
-        lines = [_line(job, start.round, client, attempt, dropped=reason) for client, reason in absent.items()]
-        fold, examples = plan.folding.fold(job, start.server, start.round, attempt, expected), 0
-        memory: dict[int, PackedTree] = {}
+        self.lines += [self._line(client, reason) for client, reason in absent.items()]
         received = broadcast(job.algorithm, start.server)
         for observer in plan.observers:
             observer.begin()
@@ -192,67 +232,75 @@ def _train(
         recall = Recall(job, plan, start)
         for some in runner.train(start.round, common, received, present, recall) if present else ():
             if isinstance(some, Absent):
-                lines += (_line(job, start.round, client, attempt, dropped=some.reason) for client in some.clients)
-                for line in lines[-len(some.clients) :]:
-                    on_client(line)
-                continue
-            if isinstance(some, Summed):
-                for line in (taken := _take_sum(job, start, attempt, fold, some, memory)):
-                    on_client(line)
-                lines += taken
-                examples += sum(line["examples"] for line in taken) * job.local.epochs
-                continue
-            form = expected.holding(job.classes_of(some.clients[0]))
-            reasons = rejection_reasons(some.uploads, form, possible_sizes(job, some.clients))
-            accepted = [index for index, reason in enumerate(reasons) if reason is None]
-            fold.add_rejected([c for c, reason in zip(some.clients, reasons, strict=True) if reason is not None])
-            sent = _upload_lines(job, start.round, attempt, some, reasons)
-            if isinstance(some, Result) and some.restarted:
-                sent[0]["restarted"] = some.restarted
-            for index in accepted if plan.observers else ():
-                for observer in plan.observers:
-                    sent[index] |= observer.upload(some.clients[index], some.uploads[index], start.server)
-            for line in sent:
-                on_client(line)
-            lines += sent
-            if accepted:
-                senders = [some.clients[index] for index in accepted]
-                fold.add_stack(job.add_classes(senders, some.uploads.select(accepted)), senders)
-            memory |= _pack(start.memories, some, accepted)
-            examples += sum(some.uploads.examples[index] for index in accepted) * job.local.epochs
-        mark_restarts(lines, start.memories.losses())
-        if plan.faults.enough(fold.uploads, len(cohort), plan.folding.least):
-            try:
-                server = fold.finish(start.server, job.population, *_server_observers(plan))
-            except optional.SecureRoundError as error:
-                failed += [{**line, "dropped": line.get("dropped", str(error))} for line in lines]
-                continue
-            _check_finite(server, start.round)
-            for observer in plan.observers:
-                if isinstance(observer, FactorObserver):
-                    observer.see_factors(fold.factors)
-            for line in failed:
-                line.setdefault("dropped", "its round was repeated, because too few clients responded")
-            lines = failed + lines
-            if not plan.traffic:
-                lines = [{**line, "bytes_up": 0} for line in lines]
-            return TrainedRound(server, memory, lines, examples, time.perf_counter() - started)
-        failed += lines
-    raise _under_quorum(plan.faults, start.round, failed)
+                self._record([self._line(client, some.reason) for client in some.clients])
+            elif isinstance(some, Summed):
+                self._take_sum(some)
+            else:
+                self._take(some)
+        mark_restarts(self.lines, start.memories.losses())
 
+    def _take(self, some: Result | Results) -> None:
+        """Fold in the valid uploads of one client or of a stack."""
+        job, uploads = self.job, some.uploads
+        form = self.expected.holding(job.classes_of(some.clients[0]))
+        reasons = rejection_reasons(uploads, form, possible_sizes(job, some.clients))
+        accepted = [index for index, reason in enumerate(reasons) if reason is None]
+        self.fold.add_rejected([c for c, reason in zip(some.clients, reasons, strict=True) if reason is not None])
+        lines = self._upload_lines(some, reasons)
+        if isinstance(some, Result) and some.restarted:
+            lines[0]["restarted"] = some.restarted
+        for index in accepted if self.plan.observers else ():
+            for observer in self.plan.observers:
+                lines[index] |= observer.upload(some.clients[index], uploads[index], self.start.server)
+        self._record(lines)
+        if accepted:
+            senders = [some.clients[index] for index in accepted]
+            self.fold.add_stack(job.add_classes(senders, uploads.select(accepted)), senders)
+        self.memory |= _pack(self.start.memories, some, accepted)
+        self.examples += sum(uploads.examples[index] for index in accepted) * job.local.epochs
 
-def _take_sum(
-    job: ServerJob, start: Start, attempt: int, fold: RoundFold, some: Summed, memory: dict[int, PackedTree]
-) -> list[dict[str, Any]]:
-    """Fold in a sum over clients, and return their records: of single clients nothing else is known."""
-    fold.add_sum(some.total, len(some.clients), some.asked)
-    memory |= {client: start.memories.pack(state) for client, state in some.memories.items()}
-    lines = []
-    for client in some.clients:
-        lines.append(_line(job, start.round, client, attempt, None, {"bytes_up": some.bytes_up[client]}))
-        if client in some.restarted:
-            lines[-1]["restarted"] = some.restarted[client]
-    return lines
+    def _take_sum(self, some: Summed) -> None:
+        """Fold in a sum over clients, of which nothing else is known one by one."""
+        self.fold.add_sum(some.total, len(some.clients), some.asked)
+        self.memory |= {client: self.start.memories.pack(state) for client, state in some.memories.items()}
+        lines = [self._line(client, None, {"bytes_up": some.bytes_up[client]}) for client in some.clients]
+        mark_restarts(lines, some.restarted)
+        self._record(lines)
+        self.examples += sum(line["examples"] for line in lines) * self.job.local.epochs
+
+    def _upload_lines(self, some: Result | Results, reasons: Sequence[str | None]) -> list[dict[str, Any]]:
+        """Return the records of clients that sent an upload, built by columns: a stack has many clients."""
+        job, uploads = self.job, some.uploads
+        columns: dict[str, Iterable[Any]] = {
+            "round": repeat(self.start.round + 1),
+            "client": some.clients,
+            "examples": map(job.clients.size, some.clients),
+            "steps": uploads.steps,
+            **{name: values for name, values in uploads.metrics.items() if is_figure(name)},  # a rejected one's differ
+            "bytes_up": repeat(job.bytes_up(uploads)),
+            **({"attempt": repeat(self.number + 1)} if self.number else {}),
+        }
+        rows = zip(*columns.values(), strict=False)  # repetitions have no end
+        lines: list[dict[str, Any]] = [dict(pairs) for pairs in map(zip, repeat(tuple(columns)), rows)]
+        for line, reason in zip(lines, reasons, strict=True):
+            if reason is not None:
+                line["dropped"] = reason
+        return lines
+
+    def _line(self, client: int, dropped: str | None, metrics: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the record of a client."""
+        size = self.job.clients.size(client)
+        line = {"round": self.start.round + 1, "client": client, "examples": size, **(metrics or {})}
+        if self.number:
+            line["attempt"] = self.number + 1
+        if dropped is not None:
+            line["dropped"] = dropped
+        return line
+
+    def _record(self, lines: list[dict[str, Any]]) -> None:
+        self.lines += lines
+        for line in lines:
+            self.on_client(line)
 
 
 def _server_observers(plan: Plan) -> tuple[Callable[[Server, Server], None], ...]:
@@ -287,39 +335,6 @@ def _pack(memories: ClientStates, some: Result | Results, accepted: Sequence[int
     return dict(zip((some.clients[i] for i in accepted), memories.pack_stack(states.values, len(states)), strict=True))
 
 
-def _line(
-    job: ServerJob, round: int, client: int, attempt: int, dropped: str | None, metrics: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    line = {"round": round + 1, "client": client, "examples": job.clients.size(client), **(metrics or {})}
-    if attempt:
-        line["attempt"] = attempt + 1
-    if dropped is not None:
-        line["dropped"] = dropped
-    return line
-
-
-def _upload_lines(
-    job: ServerJob, round: int, attempt: int, some: Result | Results, reasons: Sequence[str | None]
-) -> list[dict[str, Any]]:
-    """Return the records of clients that sent an upload; the metrics of a rejected one may have other names."""
-    uploads = some.uploads
-    columns: dict[str, Iterable[Any]] = {
-        "round": repeat(round + 1),
-        "client": some.clients,
-        "examples": map(job.clients.size, some.clients),
-        "steps": uploads.steps,
-        **{name: values for name, values in uploads.metrics.items() if is_figure(name)},
-        "bytes_up": repeat(job.bytes_up(uploads)),
-        **({"attempt": repeat(attempt + 1)} if attempt else {}),
-    }
-    rows = zip(*columns.values(), strict=False)  # repetitions have no end
-    lines: list[dict[str, Any]] = [dict(pairs) for pairs in map(zip, repeat(tuple(columns)), rows)]
-    for line, reason in zip(lines, reasons, strict=True):
-        if reason is not None:
-            line["dropped"] = reason
-    return lines
-
-
 def _metrics(job: ServerJob, start: Start, outcome: EvaluationOutcome, lines: list[dict[str, Any]]) -> dict[str, Any]:
     accepted = [line for line in lines if "dropped" not in line]
     received = broadcast(job.algorithm, start.server)
@@ -337,10 +352,10 @@ def _metrics(job: ServerJob, start: Start, outcome: EvaluationOutcome, lines: li
 
 
 def _mean_loss(accepted: list[dict[str, Any]]) -> float | None:
-    """Return the mean training loss of those that told it; a secure sum tells none."""
-    told = [line for line in accepted if "train_loss" in line]
-    examples = sum(line["examples"] for line in told)
-    return sum(line["train_loss"] * line["examples"] for line in told) / examples if examples else None
+    """Return the mean training loss of the clients that reported one; a secure sum has none."""
+    known = [line for line in accepted if "train_loss" in line]
+    examples = sum(line["examples"] for line in known)
+    return sum(line["train_loss"] * line["examples"] for line in known) / examples if examples else None
 
 
 def _check_finite(server: Server, round: int) -> None:
