@@ -168,6 +168,13 @@ class Softmax(Classifier):
         return super().forward(inputs).softmax(dim=1)
 
 
+class Doubled(Own):
+    """A module whose output is not its head's."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 2 * super().forward(inputs)
+
+
 GOOD = pairs()
 INPUTS, TARGETS = GOOD[0]
 
@@ -210,6 +217,11 @@ INPUTS, TARGETS = GOOD[0]
             r"must accept the inputs of client 0, torch.float64 of shape \(2,\) each",
         ),
         ({"model": Softmax()}, "must end with a layer that has weights, .*named_head"),
+        (
+            {"model": fedra.models.named_head(Softmax(), "fc")},
+            r"the head 'fc' of Softmax must be the last layer .*, but head\(body\(x\)\) differs from model\(x\)",
+        ),
+        ({"model": Doubled()}, r"the head 'head' of Doubled must be the last layer"),
         ({"clients": [iter(GOOD)]}, "client 0 must be a pair .*, a map-style Dataset or a DataLoader"),
         ({"clients": GOOD[0]}, r"client 0 must be a pair \(inputs, targets\), .* got Tensor"),
         ({"clients": [{"x": INPUTS}]}, "client 0 must be a pair .* got dict"),

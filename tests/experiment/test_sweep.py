@@ -267,6 +267,21 @@ def test_a_folder_of_another_sweep_is_not_mixed_in() -> None:
     assert len(more) == 2  # where it runs does not matter
 
 
+def test_files_of_others_are_not_replaced() -> None:
+    Path("notes").mkdir()
+    Path("notes/todo.txt").write_text("mine")
+    sweep("c.toml", ["rounds=1"], None, "notes", silent())
+    sweep("c.toml", ["rounds=1"], None, "notes", silent())  # the tables there are a sweep's
+    for name, text in (("table.md", "mine"), ("cells.json", "[1, 2]")):
+        folder = Path(f"has-{name}")
+        folder.mkdir()
+        (folder / name).write_text(text)
+        with pytest.raises(ConfigError, match=f"must be new or that of a sweep, got '{folder}' with another '{name}'"):
+            sweep("c.toml", ["rounds=1"], None, folder, silent())
+        assert [path.name for path in folder.iterdir()] == [name]
+        assert (folder / name).read_text() == text
+
+
 def test_tables_as_values() -> None:
     word = "algorithm={name='fedprox', mu=0.1},{name='fedavg', plus=['fedsam', {name='clip', norm=1.0}]}"
     config, grid = read_grid("c.toml", [word])

@@ -29,6 +29,9 @@ from fedra.storage.run_folder import RunFolder
 from fedra.trust import allow_imports
 from fedra.writing import write_atomically
 
+RECORD = "cells.json"
+"""All points of the grid with their runs; the first file that a finished sweep writes."""
+FILES = (RECORD, "table.md", "table.csv", "privacy.json", "sweep.svg", "sweep.csv", "curves.svg", "curves.csv")
 MOST_CURVES = 10
 """Largest number of points in one plot, limited by the number of colors."""
 
@@ -70,11 +73,29 @@ def sweep(
     """
     folder, shown = Path(out), choose_console(console) or Console(quiet=True)
     points, base, swept = plan_sweep(config, grid, seeds, folder)
+    _refuse_foreign(folder)
     train_points(points, shown)
     metric = base.sweep.metric if base.sweep else "final_accuracy"
     cells = SweepResult((point, outcome(point, metric)) for point in points)
     _report(cells, swept, folder, shown, SweepMetric(metric))
     return cells
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise if the folder has files of the names that a sweep writes, and no sweep wrote them."""
+    there = [name for name in FILES if (folder / name).exists()]
+    if not there:
+        return
+    try:
+        cells = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        ours = isinstance(cells, list) and all(isinstance(cell, dict) and "runs" in cell for cell in cells)
+    except (OSError, ValueError):
+        ours = False
+    if not ours:
+        raise ConfigError(
+            f"the output folder of a sweep must be new or that of a sweep, got '{folder}' with another '{there[0]}': "
+            "choose another folder"
+        )
 
 
 def plan_sweep(
@@ -241,6 +262,7 @@ def _report(
     console.print(table)
     tell(console, caption(cells))
     tell(console, metric.best(cells))
+    write_atomically(out / RECORD, json.dumps([cell_record(p, c) for p, c in cells], indent=1).encode())  # first
     total = add_up([RunFolder(folder).summary().get("privacy") or {} for p, _ in cells for _, _, folder in p.runs])
     if total is not None:
         tell(console, total.sentence())
@@ -248,7 +270,6 @@ def _report(
     below = "" if total is None else f"\n{total.sentence()}\n"
     write_atomically(out / "table.md", (markdown(rows) + below).encode())
     write_atomically(out / "table.csv", csv_text(cells, grid).encode())
-    write_atomically(out / "cells.json", json.dumps([cell_record(p, c) for p, c in cells], indent=1).encode())
     validated = [point.label for point, _ in cells if point.is_validated]
     if grid and len(grid) <= 2:
         from fedra.reports.comparison import draw_sweep

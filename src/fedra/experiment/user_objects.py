@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,9 @@ from fedra.errors import ConfigError
 from fedra.evaluation.metrics import MetricChoice
 from fedra.experiment.build import Built, Ingredients, assemble, check_settings
 from fedra.experiment.user_data import Client, examples_of, prepared
-from fedra.models.find_head import HeadAlone, split_at_head, unwrap_model
-from fedra.models.user_model import NamedHead
+from fedra.models.find_head import HeadAlone, like_weights, split_at_head, unwrap_model
+from fedra.models.recognition_model import RecognitionModel
+from fedra.models.user_model import NamedHead, check_same_output
 
 OWN = "your data"
 """The name of a data set of user tensors."""
@@ -55,6 +56,8 @@ class UserObjects:
         sample = prepared(clients.examples[0], 2).to(device)
         module = split_at_head(copy.deepcopy(self.model), sample)
         classes = _classes(module, sample)
+        if type(self.model).forward is not nn.Module.forward:  # otherwise only `body` and `head` say what it computes
+            check_same_output(cast(RecognitionModel, module), like_weights(module, sample))
         dataset = self._dataset(config, clients, test, sample, classes)
         return assemble(
             config,
@@ -115,9 +118,8 @@ def _classes(module: nn.Module, sample: Tensor) -> int:
     """Return the number of classes, the width of the logits for inputs of the first client."""
     kind, shape = sample.dtype, tuple(sample.shape[1:])
     try:
-        own = next(module.parameters()).dtype
         whole = copy.deepcopy(module).eval()
-        return int(whole.head(whole.body(sample.to(own) if sample.is_floating_point() else sample)).shape[1])  # type: ignore[operator]
+        return int(whole.head(whole.body(like_weights(whole, sample))).shape[1])  # type: ignore[operator]
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(

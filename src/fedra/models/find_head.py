@@ -42,9 +42,13 @@ def split_at_head(module: nn.Module, example: Tensor) -> nn.Module:
         return module
     if not list(module.children()):
         return HeadAlone(module)
-    own = next(module.parameters()).dtype
-    batch = example.to(own) if example.is_floating_point() else example
+    batch = like_weights(module, example)
     return named_head(module, find_head(module, batch), example=batch)
+
+
+def like_weights(module: nn.Module, example: Tensor) -> Tensor:
+    """Return a batch of floating-point inputs in the type of the module's weights."""
+    return example.to(next(module.parameters()).dtype) if example.is_floating_point() else example
 
 
 def find_head(module: nn.Module, example: Tensor) -> str:
@@ -73,8 +77,8 @@ def find_head(module: nn.Module, example: Tensor) -> str:
     if not found:
         raise ConfigError(
             f"the model {kind} must end with a layer that has weights, got an output that is not that of one layer: "
-            "name the layer that computes the logits with fedra.models.named_head(module, 'fc'), or by model.head in a "
-            "configuration"
+            "return that layer's output, or put all that computes the logits into one layer and name it with "
+            "fedra.models.named_head(module, 'fc'), or by model.head in a configuration"
         )
     return found[-1]
 

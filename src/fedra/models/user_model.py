@@ -65,12 +65,11 @@ def named_head(module: nn.Module, head: str = "head", *, example: Tensor | None 
     Args:
         module: The network, from a batch to logits; it is copied, not changed.
         head: Dotted name of the layer that computes the logits, such as "fc" or "classifier.6".
-        example: A batch of inputs to check the split with; None (the default) does not check it.
+        example: A batch of inputs to check the split with; None (the default) leaves the check to the training.
 
     Returns:
         A module with `body` and `head`, whose `unwrap()` returns a module of the original type. A network that has a
-        `body`
-        and a `head` and no weights elsewhere is returned as it is.
+        `body` and a `head` and no weights elsewhere is returned as it is.
 
     Example:
         >>> from torch import nn
@@ -98,6 +97,16 @@ def check(model: RecognitionModel, example: Tensor) -> None:
         >>> from torch import nn
         >>> check(named_head(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "1"), torch.rand(2, 8, 8))
     """
+    features, logits, where = check_same_output(model, example)
+    if features.ndim != 2 or logits.ndim != 2:
+        raise ConfigError(
+            f"features and logits of {where} must have shape (batch, size), got {tuple(features.shape)} and "
+            f"{tuple(logits.shape)}: flatten before the head"
+        )
+
+
+def check_same_output(model: RecognitionModel, example: Tensor) -> tuple[Tensor, Tensor, str]:
+    """Return features, logits and the head's name for messages; raise if the whole model computes something else."""
     whole = (model.unwrap() if isinstance(model, NamedHead) else deepcopy(model)).eval()
     split = deepcopy(model).eval()
     kind, name = type(whole).__name__, getattr(model, "name", "head")
@@ -110,11 +119,7 @@ def check(model: RecognitionModel, example: Tensor) -> None:
             f"{where} must be the last layer that the model calls, but head(body(x)) differs from model(x): name the "
             "last layer, and remove what follows it"
         )
-    if features.ndim != 2 or logits.ndim != 2:
-        raise ConfigError(
-            f"features and logits of {where} must have shape (batch, size), got {tuple(features.shape)} and "
-            f"{tuple(logits.shape)}: flatten before the head"
-        )
+    return features, logits, where
 
 
 def _run(module: nn.Module, inputs: Tensor, what: str, remedy: str) -> Tensor:
