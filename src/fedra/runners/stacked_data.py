@@ -108,7 +108,7 @@ class StackedData:
         self._epochs = local.epochs
         self._dtype, self._device = job.model.dtype, job.model.device
         counts = np.fromiter(map(job.clients.size, clients), np.int64, len(clients))
-        check_not_empty(clients[counts.argmin()], int(counts.min()))
+        check_not_empty(clients[int(counts.argmin())], int(counts.min()))
         different, kind = np.unique(counts, return_inverse=True)  # clients of one size have the same batches
         lengths = [[end - start for start, end in local.batch_ranges(size)] for size in different.tolist()]
         steps = local.epochs * np.array(list(map(len, lengths)))[kind]
@@ -259,7 +259,8 @@ def _shuffled_rows(
     slots = np.arange(sizes.max())
     real = slots < sizes[:, :, None]
     if real.all():
-        return orders.reshape(-1)[begin[:, :, None] + slots] + starts[:, :, None]
+        unpadded: np.ndarray = orders.reshape(-1)[begin[:, :, None] + slots] + starts[:, :, None]
+        return unpadded
     rows = np.broadcast_to(starts[:, :, None], real.shape).copy()
     rows[real] += orders.reshape(-1)[(begin[:, :, None] + slots)[real]]
     return rows

@@ -17,7 +17,7 @@ class StackedTrees(Sequence[Tree]):
     """Equal trees of several clients: tensors by path, with a leading client dimension. Indexing returns views."""
 
     values: Params
-    count: int
+    size: int
 
     @classmethod
     def of(cls, one: Tree) -> StackedTrees:
@@ -25,7 +25,7 @@ class StackedTrees(Sequence[Tree]):
         return cls({path: value.unsqueeze(0) for path, value in tree.flatten(one).items()}, 1)
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     @overload
     def __getitem__(self, index: int) -> Tree: ...
@@ -34,20 +34,20 @@ class StackedTrees(Sequence[Tree]):
     def __getitem__(self, index: slice) -> list[Tree]: ...
 
     def __getitem__(self, index: int | slice) -> Tree | list[Tree]:
-        selected = range(self.count)[index]
+        selected = range(self.size)[index]
         if isinstance(selected, range):
             return [self[each] for each in selected]
         return tree.unflatten({path: value[selected] for path, value in self.values.items()})
 
     def __iter__(self) -> Iterator[Tree]:
         if not self.values:
-            return iter([{} for _ in range(self.count)])
+            return iter([{} for _ in range(self.size)])
         rows = zip(*(value.unbind() for value in self.values.values()), strict=True)
         return (tree.unflatten(dict(zip(self.values, row, strict=True))) for row in rows)
 
     def select(self, indices: Sequence[int]) -> StackedTrees:
         """A selection of the trees; the stack itself if it is all of them in their own order."""
-        if list(indices) == list(range(self.count)):
+        if list(indices) == list(range(self.size)):
             return self
         rows = torch.tensor(indices, dtype=torch.long)
         return StackedTrees({p: v.index_select(0, rows.to(v.device)) for p, v in self.values.items()}, len(indices))
