@@ -78,14 +78,15 @@ class PrivacyStatement:
         Returns:
             Epsilon with delta, unit and trust; without a guarantee, why there is none.
         """
+        measured = "" if self.canaries is None else f"; {_describe(self.canaries)}"
         if self.epsilon is None:
             return (
                 f"privacy: noise as for ({self.epsilon_if_secret:.2f}, {self.delta:.0e}), but it can be recomputed "
-                "from the seed (privacy.seed = 'run'): no guarantee"
+                f"from the seed (privacy.seed = 'run'): no guarantee{measured}"
             )
         turns = f", which takes part at most once in {self.apart} rounds" if self.apart else ""
         said = f"privacy: ({self.epsilon:.2f}, {self.delta:.0e}) for {self.unit}{turns}, if you trust {self.trust}"
-        return said + ("" if self.canaries is None else f"; {_describe(self.canaries)}")
+        return said + measured
 
     def as_dict(self) -> dict[str, Any]:
         """The statement for summary.json.
