@@ -253,6 +253,14 @@ def test_an_upload_that_is_not_finite_counts_as_zeros_and_as_an_answer(changes, 
     assert found.metrics[-1]["clip"] == reference.metrics[-1]["clip"]
 
 
+def test_a_round_that_fails_names_no_client(tmp_path):
+    lost = {"faults": {"dropout": 0.99, "quorum": 0.9}, "attack": {"name": "not-finite"}, "cohort": {"fraction": 1.0}}
+    with pytest.raises(RunError, match="did not reach its quorum of 90% in 4 attempts; raise") as found:
+        fedra.run(config(**lost), out=tmp_path / "run")
+    assert "client " not in str(found.value)
+    assert "client " not in json.loads((tmp_path / "run" / "summary.json").read_text())["failure"]
+
+
 REFUSED = {
     "delta": ({"privacy": {"delta": 0.5}}, r"privacy\.delta must be below 0\.083"),
     "no delta": ({"privacy": {"delta": None}}, r"privacy\.delta must be set"),

@@ -199,7 +199,7 @@ def _train(
         if not plan.traffic:
             lines = [{**line, "bytes_up": 0} for line in lines]
         return TrainedRound(server, attempt.memory, lines, attempt.examples, time.perf_counter() - started)
-    raise _under_quorum(plan.faults, start.round, failed)
+    raise _under_quorum(plan.faults, start.round, failed, plan.folding.may_record_clients())
 
 
 @dataclass
@@ -368,8 +368,15 @@ def _check_finite(server: Server, round: int) -> None:
         )
 
 
-def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]]) -> RunFailed:
+def _under_quorum(faults: FaultRule, round: int, lines: list[dict[str, Any]], names_clients: bool) -> RunFailed:
+    """Say why a round failed; a private run must not say which clients were in it."""
     lost = [line for line in lines if "dropped" in line]
+    if lost and not names_clients:
+        return RunFailed(
+            f"round {round + 1} did not reach its quorum of {faults.quorum:.0%} in {faults.retries + 1} attempts; "
+            "raise cohort.fraction, or lower faults.quorum or faults.dropout",
+            ending=f"lost its quorum in round {round + 1}",
+        )
     diverged = [line for line in lost if "finite" in line["dropped"]]
     if not lost:
         return RunFailed(
