@@ -11,7 +11,7 @@ from _generator.markdown import NOTICE, lead, table
 from fedra.registry import Registry
 
 PACKAGES = {
-    "fedra": "run, simulate, evaluate, compare, report, export and audit",
+    "fedra": "run, simulate, evaluate, predict, compare, report, export and audit",
     "fedra.algorithms": "the built-in federated algorithms",
     "fedra.parts": "what algorithms are made of, and the base classes for your own parts",
     "fedra.losses": "margin losses for any training loop",
