@@ -114,10 +114,10 @@ def test_a_missing_file_says_where_to_put_it(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_set(tmp_path / "mnist", compressed=False)
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, largest: int) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("fedra.data.sets.mnist.read_file", refuse)
     with pytest.raises(DataError, match=r"'mnist' cannot be read \(.*train-images-idx3-ubyte: Permission denied"):
         load("mnist", root=tmp_path)
 
