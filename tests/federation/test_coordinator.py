@@ -23,7 +23,7 @@ from fedra.experiment.rounds import rounds as rounds_of
 from fedra.federation import wire
 from fedra.federation.audit_log import read_log, verify_log
 from fedra.federation.folder_side import FolderSide
-from fedra.federation.link import Answer
+from fedra.federation.link import NOT_ADMITTED, Answer
 from fedra.federation.roster import FederationRoster
 from fedra.federation.serve import Coordinator, grow_rows
 from fedra.federation.server_build import build_server
@@ -206,6 +206,17 @@ def test_a_site_that_refused_is_asked_again_after_its_policy_changed(
     rehearsed.link.sites["site-2"] = answer
     rehearsed.run()
     assert {line["site"] for line in tiny.lines(tmp_path / "run" / "clients.jsonl")} == set(rehearsed.places)
+
+
+def test_a_removed_site_is_called_so(tmp_path: Path) -> None:
+    rehearsed = Rehearsed(tmp_path, tiny.table(rounds=2))
+    answer = rehearsed.link.sites["site-3"]
+    rehearsed.link.sites["site-3"] = lambda packet: NOT_ADMITTED if packet.kind == "train" else answer(packet)
+    coordinator = rehearsed.coordinator()
+    coordinator.run()
+    assert coordinator.watch.sites["site-3"].state == "removed"
+    dropped = [line for line in tiny.lines(tmp_path / "run" / "clients.jsonl") if "dropped" in line]
+    assert {(line["site"], line["dropped"]) for line in dropped} == {("site-3", "its site is not admitted anymore")}
 
 
 def test_fewer_sites_than_least_are_never_combined(tmp_path: Path) -> None:

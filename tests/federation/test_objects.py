@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from fedra.federation.wire import Packet, WireError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # flwr imports typer, which asks click for old names
-    from flwr.app import Message
+    from flwr.app import Array, Message
 
+    from fedra.federation.flower import calls
     from fedra.federation.flower.flower_codec import RecordCodec
     from fedra.federation.flower.link_state import LinkState
     from fedra.federation.flower.objects import PUSHES, assemble, push_objects
@@ -39,8 +42,15 @@ def test_a_message_is_put_together_and_its_chunks_are_forgotten(tmp_path: Path) 
     same = os.urandom(CHUNK)
     packet = Packet("train", "{}", {"shared": same + same + b"end" * 10**5, "own": same + b"own" * 10**5, "few": b"1"})
     name, contents = objects_of(packet, tmp_path)
-    assert assemble(name, lambda one, last: contents.pop(one) if last else contents[one]) == packet
-    assert contents == {}
+    gc.collect()
+    gc.disable()
+    try:
+        assert assemble(name, lambda one, last: contents.pop(one) if last else contents[one]) == packet
+        assert contents == {}
+        large = set(packet.blobs.values())
+        assert not any(type(one) is Array and one.data in large for one in gc.get_objects())
+    finally:
+        gc.enable()
 
 
 def test_an_array_that_names_one_chunk_many_times_is_refused(tmp_path: Path) -> None:
@@ -120,6 +130,47 @@ def test_sites_on_slow_lines_hold_no_one_up(tmp_path: Path) -> None:
     asyncio.run(run())
     assert arrived == [body] * count
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_request_is_forgotten_when_it_is_answered(holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without waiting for the garbage collector: a request and its answer have a model's size."""
+    known: list[weakref.ref[Any]] = []
+
+    class Large:
+        def __init__(self) -> None:
+            known.append(weakref.ref(self))
+
+        def ParseFromString(self, body: bytes) -> None:
+            assert body == b"request"
+
+        def SerializeToString(self) -> bytes:
+            return b"answer"
+
+    async def answer_later(message: Any, http: Any) -> Large:
+        return Large()
+
+    monkeypatch.setattr(calls, "authenticate", lambda request: None)
+    call = calls.Call(Large, answer_later if holds else lambda message, http: Large(), holds)
+    application = calls.Calls({"pull-object": call}, None, lambda message, http: None)
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"request"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": f"{PREFIX}pull-object", "headers": []}
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(application({**scope, "query_string": b"", "server": ("here", 1)}, receive, send))
+        assert [message.get("body") for message in sent] == [None, b"answer"]
+        assert len(known) == 2
+        assert [one() for one in known] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_the_canary_says_what_went(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def renew(
 
     invite = renew_federation(folder, also or (), new_key=new_key)
     certificate = read_certificate(server_files(folder).certificate)
-    names = ", ".join(server_names(certificate))
+    names = ", ".join(server_names(certificate)) or "this machine alone"
     print_line(Console(), f"valid until {certificate.not_valid_after_utc:%Y-%m-%d} for {names}; {invite} is up to date")
 
 

@@ -12,7 +12,7 @@ from fedra.experiment.cohort import FaultRule
 from fedra.federation import wire
 from fedra.federation.federation_plan import FederationSection
 from fedra.federation.inbox import Inbox
-from fedra.federation.link import REFUSED_ANSWER, Answer, Link
+from fedra.federation.link import NOT_ADMITTED, REFUSED_ANSWER, Answer, Link
 from fedra.federation.wire import Packet, Refusal, WireError, read_answer
 
 STEP = 0.5
@@ -139,7 +139,7 @@ class Exchange:
         state.seconds = time.monotonic() - one.sent
         if isinstance(answer, str):
             one.problem = answer
-            self.set_state(one.site, "absent", answer)
+            self.set_state(one.site, "removed" if answer == NOT_ADMITTED else "absent", answer)
             if answer.startswith(REFUSED_ANSWER):
                 self.strike(one.site, answer.removeprefix(REFUSED_ANSWER))
             return

@@ -11,6 +11,8 @@ from fedra.federation.wire import Packet
 
 Answer = Packet | str
 """What a question led to: an answer, or the reason why there is none."""
+NOT_ADMITTED = "its site is not admitted anymore"
+"""The reason if a site was removed."""
 REFUSED_ANSWER = "refused: "
 """The beginning of the reason if an answer came and could not be used."""
 

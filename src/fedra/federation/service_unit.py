@@ -23,8 +23,9 @@ WorkingDirectory={folder}
 ExecStart={command}
 Restart=on-failure
 RestartSec=10
-# Exit code 2 is a refusal that a person must look at: a policy, a version, an expired certificate.
-RestartPreventExitStatus=2
+# Exit codes 2 and 3 are refusals that a person must look at: a policy, a version, an expired certificate; a site that
+# was removed, or another process with its key.
+RestartPreventExitStatus=2 3
 Nice={nice}
 NoNewPrivileges=true
 PrivateTmp=true

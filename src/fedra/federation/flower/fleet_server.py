@@ -8,15 +8,14 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 
 from fedra.errors import RunError
+from fedra.federation.flower.calls import Call, Calls
 from fedra.federation.flower.gate import Gate
 from fedra.federation.flower.link_state import LinkState
 from fedra.federation.flower.node_sessions import REPLACED, SESSION_HEADER, NodeSessions
@@ -30,16 +29,7 @@ CLOSING = 0.01
 FEW_OBJECTS = 16
 """Objects of an answer in addition to those that its tensors are cut into."""
 
-PARSED = load("PROTOBUF_REQUEST_DEPENDENCY")
 handlers = load("fleet_handlers")
-
-
-async def _own_request(http: Request) -> Request:
-    return http
-
-
-HTTP = Depends(_own_request)
-"""The request of a call; Flower's routes take the one parameter that FastAPI gives it to by type."""
 
 
 class Arrivals:
@@ -129,74 +119,48 @@ class FleetServer:
         if self._thread is not None:
             self._thread.join(timeout=10)
 
-    def _app(self) -> FastAPI:
-        app = FastAPI(
-            docs_url=None,
-            redoc_url=None,
-            openapi_url=None,
-            middleware=[
-                Middleware(BaseHTTPMiddleware, dispatch=load("http_error_translator")),
-                Middleware(load("ProtobufTranslationMiddleware")),
-                Middleware(load("NodeAuthMiddleware")),
-            ],
-        )
-        app.state.linkstate_factory = self._links.factory
-        app.state.enable_supernode_auth = True
-        app.include_router(self._routes())
-        return app
+    def _app(self) -> Calls:
+        state, seen = self._links.state, self._arrivals.seen
 
-    def _routes(self) -> APIRouter:
-        routes = APIRouter(
-            prefix="/v1/fleet", route_class=load("ProtobufRoute"), dependencies=[Depends(self._refuse_replaced)]
-        )
-        state = self._links.state
-
-        @routes.post("/activate-node")
-        def activate(request: Annotated[Any, PARSED], http: Annotated[Request, HTTP]) -> Any:
-            return self._activate(request, _session_of(http))
-
-        @routes.post("/deactivate-node")
-        def deactivate(request: Annotated[Any, PARSED]) -> Any:
-            return handlers.deactivate_node(request, state)
-
-        @routes.post("/send-node-heartbeat")
-        def beat(request: Annotated[Any, PARSED]) -> Any:
-            self._arrivals.seen(request.node.node_id)
-            return handlers.send_node_heartbeat(request, state)
-
-        @routes.post("/pull-messages")
-        async def pull(request: Annotated[Any, PARSED], http: Annotated[Request, HTTP]) -> Any:
-            return await self._hold(request, http)
-
-        @routes.post("/pull-object")
-        def pull_object(request: Annotated[Any, PARSED]) -> Any:
-            self._arrivals.seen(request.node.node_id)
+        def pull_object(request: Any, http: Request) -> Any:
+            seen(request.node.node_id)
             return handlers.pull_object(request, state)
 
-        @routes.post("/confirm-message-received")
-        def confirm(request: Annotated[Any, PARSED]) -> Any:
+        def confirm(request: Any, http: Request) -> Any:
             self._delivered.pop(request.node.node_id, None)
             return handlers.confirm_message_received(request, state, state.object_store)
 
-        @routes.post("/push-messages")
-        def push(request: Annotated[Any, PARSED]) -> Any:
-            return self._push(request)
+        def beat(request: Any, http: Request) -> Any:
+            seen(request.node.node_id)
+            return handlers.send_node_heartbeat(request, state)
 
-        @routes.post("/push-object")
-        def push_object(request: Annotated[Any, PARSED]) -> Any:
-            self._arrivals.seen(request.node.node_id)
+        def push_object(request: Any, http: Request) -> Any:
+            seen(request.node.node_id)
             answer = handlers.push_object(request, state)
             if answer.stored:
                 self._strike_out(request.session_id, request.object_id)
             return answer
 
-        return routes
+        calls = {
+            "activate-node": Call(
+                load("ActivateNodeRequest"), lambda request, http: self._activate(request, _session_of(http))
+            ),
+            "deactivate-node": Call(
+                load("DeactivateNodeRequest"), lambda request, http: handlers.deactivate_node(request, state)
+            ),
+            "send-node-heartbeat": Call(load("SendNodeHeartbeatRequest"), beat),
+            "pull-messages": Call(load("PullMessagesRequest"), self._hold, holds=True),
+            "pull-object": Call(load("PullObjectRequest"), pull_object),
+            "confirm-message-received": Call(load("ConfirmMessageReceivedRequest"), confirm),
+            "push-messages": Call(load("PushMessagesRequest"), lambda request, http: self._push(request)),
+            "push-object": Call(load("PushObjectRequest"), push_object),
+        }
+        return Calls(calls, self._links.factory, self._refuse_replaced)
 
-    async def _refuse_replaced(self, http: Request) -> None:
+    def _refuse_replaced(self, request: Any, http: Request) -> None:
         """Refuse the calls of a process whose place another one with the same key has taken."""
-        node = getattr(getattr(http.state, "protobuf_request", None), "node", None)
-        if node is not None:
-            self._check_session(node.node_id, _session_of(http))
+        if "node" in request.DESCRIPTOR.fields_by_name:
+            self._check_session(request.node.node_id, _session_of(http))
 
     def _check_session(self, node: int, session: str) -> None:
         if self._sessions.is_replaced(node, session):

@@ -16,12 +16,11 @@ from cryptography.x509 import Certificate
 from fedra.federation.flower.fleet_server import FEW_OBJECTS, Arrivals, FleetServer
 from fedra.federation.flower.link_state import DEFAULT_LIMIT, LARGE, LinkState
 from fedra.federation.flower.private_names import load
-from fedra.federation.link import REFUSED_ANSWER, Answer
+from fedra.federation.link import NOT_ADMITTED, REFUSED_ANSWER, Answer
 from fedra.federation.wire import MAX_WORDS, Packet, WireError
 from fedra.runners.pages import return_large_blocks
 
 BEAT = 10.0
-NOT_ADMITTED = "its site is not admitted anymore"
 
 
 @dataclass

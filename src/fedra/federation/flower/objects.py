@@ -50,7 +50,10 @@ def assemble(name: str, read: Read, most: int | None = None) -> Packet:
                 left[chunk] -= 1
                 data.write(_body(count(chunk, not left[chunk])))
             arrays[array] = _array(contents.pop(array), data.getvalue())
-        return from_records(load("inflate_object_from_contents")(name, contents, objects=arrays).content)
+        records = load("inflate_object_from_contents")(name, contents, objects=arrays).content
+        packet = from_records(records)
+        release(records)
+        return packet
     except WireError:
         raise
     except Exception as error:  # objects from elsewhere may fail in any way
@@ -79,12 +82,16 @@ def _array(content: bytes, data: bytes) -> Any:
     return Array(dtype=about["dtype"], shape=tuple(about["shape"]), stype=about["stype"], data=data)
 
 
+def release(records: Any) -> None:
+    """Take the bytes out of arrays: Flower's records refer to themselves, and would keep them for a while."""
+    for record in records.array_records.values():
+        for array in record.values():
+            array.data = b""
+
+
 def push_objects(objects: dict[str, Any], wanted: Collection[str], push: Callable[[str, bytes], None]) -> None:
     """Send the wanted objects, a few at a time; each is turned into bytes when its turn comes, and then forgotten."""
-    pool = ThreadPoolExecutor(PUSHES)
-    try:
-        names = [name for name in objects if name in wanted]
+    names = [name for name in objects if name in wanted]
+    with ThreadPoolExecutor(PUSHES) as pool:
         for _ in pool.map(lambda name: push(name, objects.pop(name).deflate()), names):
-            pass
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+            pass  # an error ends the loop, and cancels what has not begun

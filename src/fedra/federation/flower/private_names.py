@@ -43,10 +43,7 @@ PRIVATE: dict[str, str] = {
     "TaskIdentity": "flwr.supercore.task_identity",
     # the Fleet interface of a server
     "fleet_handlers": "flwr.superlink.servicer.fleet",
-    "NodeAuthMiddleware": "flwr.superlink.routers.fleet.node_auth",
-    "ProtobufRoute": "flwr.supercore.protobuf.routing",
-    "ProtobufTranslationMiddleware": "flwr.supercore.protobuf.translation",
-    "PROTOBUF_REQUEST_DEPENDENCY": "flwr.supercore.protobuf.translation",
+    "authenticate_node": "flwr.superlink.routers.fleet.node_auth",
     "http_error_translator": "flwr.supercore.error.http",
     # the Fleet interface of a node
     "FleetHttpClient": "flwr.supernode.fleet_http_client",
@@ -58,10 +55,13 @@ PRIVATE: dict[str, str] = {
     # protobuf messages
     "Node": "flwr.proto.node_pb2",
     "ActivateNodeRequest": "flwr.proto.fleet_pb2",
+    "DeactivateNodeRequest": "flwr.proto.fleet_pb2",
     "PullMessagesRequest": "flwr.proto.fleet_pb2",
     "PushMessagesRequest": "flwr.proto.fleet_pb2",
     "SendNodeHeartbeatRequest": "flwr.proto.heartbeat_pb2",
     "ConfirmMessageReceivedRequest": "flwr.proto.message_pb2",
+    "PullObjectRequest": "flwr.proto.message_pb2",
+    "PushObjectRequest": "flwr.proto.message_pb2",
 }
 """The private names and their modules."""
 ATTRIBUTES: dict[str, tuple[str, ...]] = {

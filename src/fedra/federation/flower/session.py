@@ -17,7 +17,7 @@ from fedra.errors import RunError
 from fedra.federation.flower.fleet_client import HEARTBEAT, PatientClient, SignedCalls, is_wrong_certificate
 from fedra.federation.flower.flower_codec import RecordCodec
 from fedra.federation.flower.node_sessions import REPLACED
-from fedra.federation.flower.objects import assemble, push_objects
+from fedra.federation.flower.objects import assemble, push_objects, release
 from fedra.federation.flower.private_names import load
 from fedra.federation.keys import read_key, site_files
 from fedra.federation.wire import Packet, WireError
@@ -61,7 +61,7 @@ class SiteSession:
         self._signed = SignedCalls(key)
         self._public = load("public_key_to_bytes")(key.public_key())
         self._address, self._context, self._answer, self._tell, self._name = address, context, answer, tell, name
-        self._codec, self._is_over = RecordCodec(), is_over
+        self._is_over = is_over
         self.stopped = threading.Event()
 
     def run(self) -> None:
@@ -153,7 +153,7 @@ class SiteSession:
 
     def _send(self, client: Any, node: Any, run: int, question: Any, answer: Packet) -> None:
         with load("no_object_id_recompute")():
-            message = Message(self._codec.to_records(answer), reply_to=question)
+            message = Message(RecordCodec().to_records(answer), reply_to=question)
             message.metadata.__dict__["_message_id"] = message.object_id
             message.metadata.__dict__["_src_node_id"] = node.node_id
             objects, tree = load("get_all_nested_objects")(message), load("get_object_tree")(message)
@@ -169,6 +169,7 @@ class SiteSession:
                 return
             send = load("make_push_object_fn_protobuf")(client.PushObject, node, run, pushed.session_id)
             push_objects(objects, set(pushed.objects_to_push), send)
+        release(message.content)
 
 
 def _describe_break(error: httpx.TransportError, address: str, name: str) -> str:
