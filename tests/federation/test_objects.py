@@ -132,8 +132,7 @@ def test_sites_on_slow_lines_hold_no_one_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("holds", [False, True])
-def test_a_request_is_forgotten_when_it_is_answered(holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_forgotten_when_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without waiting for the garbage collector: a request and its answer have a model's size."""
     known: list[weakref.ref[Any]] = []
 
@@ -147,11 +146,8 @@ def test_a_request_is_forgotten_when_it_is_answered(holds: bool, monkeypatch: py
         def SerializeToString(self) -> bytes:
             return b"answer"
 
-    async def answer_later(message: Any, http: Any) -> Large:
-        return Large()
-
     monkeypatch.setattr(calls, "authenticate", lambda request: None)
-    call = calls.Call(Large, answer_later if holds else lambda message, http: Large(), holds)
+    call = calls.Call(Large, lambda message, http: Large())
     application = calls.Calls({"pull-object": call}, None, lambda message, http: None)
     sent: list[MutableMapping[str, Any]] = []
 
