@@ -20,6 +20,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 WORKERS ?= auto
 PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --max-worker-restart 0
 
+# Bytecode is kept: without it each of the hundreds of processes that tests start compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-portable fuzz chaos check docs bench peers format clean
 
