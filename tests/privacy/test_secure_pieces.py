@@ -7,7 +7,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
+from fedra.config.schema import Config
 from fedra.errors import ConfigError, RunError
+from fedra.experiment.secure_run import ring_vectors
 from fedra.privacy.secure import masks, shamir
 from fedra.privacy.secure.neighbors import check_degree, find_neighbors, share_threshold
 from fedra.privacy.secure.ring import Ring
@@ -87,6 +89,15 @@ def test_numbers_of_a_ring_must_be_finite_and_its_bound_positive():
         Ring(1.0, 20).encode(np.array([np.nan]))
     with pytest.raises(ConfigError, match=r"secure\.bound must be positive"):
         Ring.for_sum_of(3, bound=0.0)
+
+
+def test_fewer_bits_are_coarser_and_more_than_fit_are_not_taken():
+    assert [Ring.for_sum_of(100, 1.0, bits=bits).bits for bits in (0, 8, 30)] == [23, 8, 23]
+
+
+def test_the_bits_of_a_configuration_are_those_of_its_sums():
+    config = Config.model_validate({"secure": {"aggregation": "masks", "bound": 2.0, "bits": 12}})
+    assert ring_vectors(config, 5, 10, None).ring == Ring(2.0, 12)
 
 
 @pytest.mark.parametrize("members", [12, 40])

@@ -102,6 +102,12 @@ class SecureSection(Section):
         0, ge=0, le=10**6, description="clients that each client shares masks with, an even number; 0 for all"
     )
     bound: float = Field(1.0, gt=0, le=1e12, description="largest absolute value of a number; larger ones are clipped")
+    bits: int = Field(
+        0,
+        ge=0,
+        le=30,
+        description="most bits of a number's absolute value; 0 for as many as cannot overflow in the sum",
+    )
 
 
 class AttackSection(Section):

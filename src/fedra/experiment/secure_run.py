@@ -121,11 +121,12 @@ def ring_vectors(config: Config, clients: int, length: int, clip: float | None) 
         length: Number of values in a vector.
         clip: The round's clip norm; None without differential privacy.
     """
-    privacy = config.privacy
+    privacy, bits = config.privacy, config.secure.bits
     if clip is None:
-        return RingVectors(clients=clients, length=length, bound=config.secure.bound)
+        return RingVectors(clients=clients, length=length, bound=config.secure.bound, bits=bits)
     if not adds_noise_by_clients(config):
-        return RingVectors(clients=clients, length=length, bound=clip, clip=clip, adapts=privacy.adapts_clip)
+        adapts = privacy.adapts_clip
+        return RingVectors(clients=clients, length=length, bound=clip, clip=clip, adapts=adapts, bits=bits)
     assert privacy.delta is not None  # checked with the cohort
     vectors = RingVectors(
         clients=clients,
@@ -134,6 +135,7 @@ def ring_vectors(config: Config, clients: int, length: int, clip: float | None) 
         clip=clip,
         noise=noise_by_clients(config, privacy.delta),
         fewest=fewest_noisy(config, clients),
+        bits=bits,
     )
     if vectors.ring.bits < LEAST_BITS:
         raise ConfigError(

@@ -30,13 +30,14 @@ class Ring:
     bits: int
 
     @classmethod
-    def for_sum_of(cls, clients: int, bound: float, noise: float = 0.0) -> Ring:
-        """Return the finest ring that holds the sum of all clients.
+    def for_sum_of(cls, clients: int, bound: float, noise: float = 0.0, bits: int = 0) -> Ring:
+        """Return a ring that holds the sum of all clients, the finest unless fewer bits are asked for.
 
         Args:
             clients: Largest number of clients in a sum.
             bound: Largest absolute value of a number.
             noise: Standard deviation of noise that is added in the ring, over the bound; eight deviations must fit.
+            bits: Most bits of a number's absolute value; 0 for as many as fit.
 
         Returns:
             The ring.
@@ -50,13 +51,13 @@ class Ring:
         """
         if not (math.isfinite(bound) and bound > 0):
             raise ConfigError(f"secure.bound must be positive and finite, got {bound}")
-        bits = 30 - math.ceil(math.log2(clients)) if not noise else int(math.log2(2**31 / (clients + 8 * noise)))
-        if bits < 1:
+        most = 30 - math.ceil(math.log2(clients)) if not noise else int(math.log2(2**31 / (clients + 8 * noise)))
+        if most < 1:
             raise ConfigError(
                 f"a sum of {clients} numbers of at most {bound} must fit into {MODULUS_BITS} bits, got too many: "
                 "lower the size of the cohort"
             )
-        return cls(bound, bits)
+        return cls(bound, min(bits or most, most))
 
     @property
     def step(self) -> float:

@@ -47,6 +47,7 @@ class RingVectors:
         adapts: Whether clients also report if they were clipped.
         noise: Noise that clients add together, over the clip norm; 0 if the server adds it, or there is none.
         fewest: Clients whose shares of the noise suffice; with fewer answers a round is repeated.
+        bits: Most bits of a number's absolute value; 0 for as many as fit.
 
     Example:
         >>> vectors = RingVectors(clients=3, length=2, bound=1.0)
@@ -62,6 +63,7 @@ class RingVectors:
     adapts: bool = False
     noise: float = 0.0
     fewest: int = 1
+    bits: int = 0
 
     def __post_init__(self) -> None:
         if self.clip is not None and self.reach <= 0:
@@ -73,7 +75,8 @@ class RingVectors:
     @cached_property
     def ring(self) -> Ring:
         """The ring of the values, with room for the noise of all clients."""
-        return Ring.for_sum_of(self.clients, self.bound, self.noise * math.sqrt(self.clients / self.fewest))
+        noise = self.noise * math.sqrt(self.clients / self.fewest)
+        return Ring.for_sum_of(self.clients, self.bound, noise, self.bits)
 
     @cached_property
     def counts(self) -> Ring:
