@@ -51,6 +51,17 @@ def test_what_cannot_be_trained_further(tmp_path: Path, capsys: pytest.CaptureFi
         experiment.resume(run, rounds=9)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "clients.jsonl"])
+def test_a_damaged_record_is_refused_while_the_run_is_still_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    fedra.run(tiny.table(), out=tmp_path / "run")
+    (tmp_path / "run" / name).write_text("{}\n")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert f"{name}' is damaged in line 1" in mistake(capsys, "run", "--resume", tmp_path / "run", "rounds=9", code=1)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
 @pytest.fixture
 def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run that a signal stopped in its third round."""

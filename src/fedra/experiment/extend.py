@@ -25,6 +25,8 @@ def extend_run(folder: RunFolder, rounds: int) -> None:
         longer = configuration.read(table)
         done = folder.checkpoint.done() if folder.checkpoint.exists() else 0
         _check(folder, config, longer, done)
+        for read in (folder.metrics, folder.clients):  # a damaged record is refused before anything is changed
+            read()
         folder.reopen(longer)
 
 
