@@ -121,7 +121,7 @@ def test_a_sound_run_says_nothing(sound: Path) -> None:
 def test_a_run_that_collapses_late_keeps_its_best_and_has_no_final_accuracy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedra.experiment.evaluators import evaluator
+    from fedra.experiment.evaluators import verification_evaluator as evaluator
 
     seen: list[int] = []
 

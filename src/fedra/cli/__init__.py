@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> Any:
     end = given.index("--") if "--" in given else len(given)
     words = [word for place, word in enumerate(given) if word != DEBUG or place > end]
     try:
-        return app(args=words, standalone_mode=True)
+        return app(args=words, prog_name="fedra", standalone_mode=True)
     except SystemExit as end:
         if _is_pipe_closed(end):
             sys.exit(PIPE_CLOSED)

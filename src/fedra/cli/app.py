@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,11 +148,11 @@ def print_line(console: Console, text: str) -> None:
 
 
 def wide_console(width: int = 200) -> Console:
-    """Return a console that does not truncate tables in a pipe or a file; COLUMNS sets another width."""
+    """Return a console that does not truncate tables in a pipe or a file."""
     from rich.console import Console
 
     console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=width)
+    return console if console.is_terminal else Console(width=width)
 
 
 @app.callback()
