@@ -268,7 +268,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def limited(root: Path, stream: bool, mode: str) -> str:
-    """Train with 420 MB for data; streaming needs less than half of it."""
+    """Train with 420 MB for data."""
     script = Path(__file__).with_name("limited_memory.py")
     command = [sys.executable, str(script), json.dumps([stream, mode, 420])]
     environment = {**os.environ, "FEDRA_DATA": str(root), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
