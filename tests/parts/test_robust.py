@@ -4,12 +4,14 @@ import pytest
 import torch
 
 import fedra
+from fedra.config.privacy_sections import AttackSection
 from fedra.core.model import Weights
 from fedra.core.robust_fold import inner_products
 from fedra.core.round import Fold, init_server
 from fedra.core.uploads import Uploads
 from fedra.core.view import Population, Upload
 from fedra.errors import ConfigError, RunError
+from fedra.experiment.attacks import forge
 from fedra.parts import Bulyan, CenteredClip, GeometricMedian, Median, MultiKrum, NormBound, TrimmedMean, WeightedMean
 from fedra.parts.combine import sort_clients
 from fedra.parts.robust import _choose_by_krum, squared_distances
@@ -138,6 +140,19 @@ def test_a_minority_cannot_steer_the_result_as_it_steers_the_mean(rule, attack):
     rows = torch.cat([honest, bad])
     mean_error = (rows.mean(dim=0) - truth).norm()
     assert (combined(rule, rows) - truth).norm() < 0.7 * mean_error
+
+
+@pytest.mark.parametrize("attack", ["alie", "min-max"])
+@pytest.mark.parametrize("rule", [*RULES, Median(), TrimmedMean(trim=0.2)], ids=[*NAMES, "median", "trimmed"])
+def test_an_attack_within_the_spread_moves_no_rule_out_of_it(rule, attack):
+    generator = torch.Generator().manual_seed(2)
+    truth = torch.ones(900, dtype=torch.float64) / 30
+    honest = truth + 0.02 * torch.randn(14, 900, generator=generator, dtype=torch.float64)
+    section = AttackSection(name=attack)
+    bad = forge(section, {"a": honest[0]}, [{"a": row} for row in honest], 6, generator)["a"]
+    found = combined(rule, torch.cat([honest, bad.expand(6, -1)]))
+    assert not torch.allclose(bad, honest.mean(dim=0), atol=1e-3)  # the attack does something
+    assert (honest - found).norm(dim=1).max() <= torch.cdist(honest, honest).max() * (1 + 1e-4)
 
 
 @pytest.mark.parametrize(
