@@ -22,7 +22,7 @@ from fedra.writing import write_atomically
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -188,7 +188,7 @@ def parse_certificate(pem: str, where: str) -> x509.Certificate:
         if len(found) != 1:
             raise ValueError
         public = found[0].public_key()
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(
             f"{where} must hold one certificate in PEM form, got something else: ask for the file again"
         ) from None

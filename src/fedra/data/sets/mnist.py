@@ -21,8 +21,8 @@ from fedra.data.loading import DATASETS
 from fedra.errors import DataError
 from fedra.file_reading import LARGE, read_file
 
-LARGEST = 2**30
-"""Bytes of an unpacked file; the largest official one has 47 MB."""
+LARGEST, PIECE = 2**30, 2**20
+"""Most bytes of an unpacked file, of which the largest official one has 47 MB, and the bytes of one read."""
 NAMES = (
     "train-images-idx3-ubyte.gz",
     "train-labels-idx1-ubyte.gz",
@@ -116,11 +116,14 @@ def read_idx(path: Path, dimensions: int) -> Bytes:
 def _content(path: Path) -> bytes:
     if path.suffix != ".gz":
         return read_file(path, LARGE)
+    content = bytearray()
     try:
         with gzip.open(path) as stream:
-            content = stream.read(LARGEST + 1)  # a few bytes can unpack to more than the memory
+            # By pieces: a few bytes can unpack to more than the memory, and a read of n bytes allocates n at once.
+            while len(content) <= LARGEST and (piece := stream.read(PIECE)):
+                content += piece
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is a damaged gzip file ({error}): delete it and download it again") from None
     if len(content) > LARGEST:
         raise DataError(f"{path} must unpack to at most {LARGEST:,} bytes, got more: delete it and download it again")
-    return content
+    return bytes(content)
