@@ -164,6 +164,7 @@ def test_mistakes_about_files(tmp_path: Path) -> None:
 
 def test_work_is_told_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PAUSE_SHARE", 0.0)
     out = io.StringIO()
     with steps(Console(file=out, width=200), "measuring [1]", 4) as done:
         for _ in range(4):
