@@ -28,7 +28,7 @@ from fedra.federation import keys
 if TYPE_CHECKING:  # light clients must not import torch, which these do
     from linking import Loopback, loopback, proxy
 
-    from fedra.federation.inbox import Inbox
+    from fedra.federation.packet_files import Inbox
     from fedra.federation.wire import Packet
     from fedra.runners.pages import return_freed_memory
 
@@ -290,7 +290,7 @@ if __name__ == "__main__":
     else:
         from linking import Loopback, loopback, proxy
 
-        from fedra.federation.inbox import Inbox
+        from fedra.federation.packet_files import Inbox
         from fedra.federation.wire import Packet
         from fedra.runners.pages import return_freed_memory
 

@@ -21,9 +21,9 @@ from fedra.federation import wire
 from fedra.federation.exchange import Exchange, Watch
 from fedra.federation.federated_runner import FederatedRunner
 from fedra.federation.federation_plan import FederationPlan, FederationSection
-from fedra.federation.inbox import Inbox
 from fedra.federation.link import LocalLink
 from fedra.federation.local_data.data_schema import DataSchema
+from fedra.federation.packet_files import Inbox
 from fedra.federation.policy import Policy
 from fedra.federation.roster import FederationRoster, RosterClient
 from fedra.federation.site_job import SiteClients, SiteJob

@@ -22,10 +22,11 @@ from fedra.experiment.plan import Plan
 from fedra.experiment.rounds import rounds as rounds_of
 from fedra.federation import wire
 from fedra.federation.audit_log import read_log, verify_log
+from fedra.federation.federated_engine import grow_rows
 from fedra.federation.folder_side import FolderSide
 from fedra.federation.link import NOT_ADMITTED, Answer
 from fedra.federation.roster import FederationRoster
-from fedra.federation.serve import Coordinator, grow_rows
+from fedra.federation.serve import Coordinator
 from fedra.federation.server_build import build_server
 from fedra.federation.site_node import SiteNode
 from fedra.federation.wire import Packet
@@ -163,7 +164,7 @@ def test_an_absent_site_is_dropped_with_the_reason_and_comes_back(tmp_path: Path
 
 
 def test_a_site_that_is_gone_for_good_does_not_hold_a_resumed_federation(tmp_path: Path) -> None:
-    rehearsed = Rehearsed(tmp_path, TABLE, rules={"sites": 2})
+    rehearsed = Rehearsed(tmp_path, TABLE, rules={"sites": 2, "patience": 1})
     rounds = 0
 
     def answer(packet: Packet) -> Answer:

@@ -18,11 +18,11 @@ from fedra.data.clients import SeparateClients
 from fedra.experiment.plan import Plan
 from fedra.experiment.rounds import rounds as rounds_of
 from fedra.federation import wire
+from fedra.federation.federated_engine import grow_rows
 from fedra.federation.folder_side import FolderSide
 from fedra.federation.local_data.site_cache import has_fresh_data, refresh_data
 from fedra.federation.local_data.site_data import SiteData
 from fedra.federation.roster import FederationRoster, read_roster
-from fedra.federation.serve import grow_rows
 from fedra.federation.server_build import build_server
 from fedra.federation.site_job import plan_transform
 from fedra.federation.wire import Packet

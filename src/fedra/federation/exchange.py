@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedra.errors import RunError
 from fedra.experiment.cohort import FaultRule
 from fedra.federation import wire
 from fedra.federation.federation_plan import FederationSection
-from fedra.federation.inbox import Inbox
 from fedra.federation.link import NOT_ADMITTED, REFUSED_ANSWER, Answer, Link
+from fedra.federation.packet_files import Inbox
 from fedra.federation.wire import Packet, Refusal, WireError, read_answer
 
 STEP = 0.5
@@ -66,6 +66,7 @@ class Exchange:
 
     def __init__(self, rules: FederationSection, link: Link, inbox: Inbox, watch: Watch) -> None:
         self._rules, self._link, self._inbox, self._watch = rules, link, inbox, watch
+        self._opened = time.monotonic()
 
     def present(self) -> list[str]:
         """Return the sites that gave a sign of life lately."""
@@ -90,6 +91,22 @@ class Exchange:
                 raise KeyboardInterrupt
             self._look()
             time.sleep(STEP)
+
+    def wait_for(self, sites: Iterable[str]) -> None:
+        """Wait for sites, each until it gave no sign of life for as long as the federation is patient."""
+        told = False
+        while away := [site for site in sites if site not in self._link.present() and self._is_awaited(site)]:
+            if not told:
+                self._watch.tell(f"waiting for {', '.join(sorted(away))}")
+                told = True
+            if self._watch.stop():
+                return
+            self._look()
+            time.sleep(STEP)
+
+    def _is_awaited(self, site: str) -> bool:
+        seen = self._link.last_seen(site)
+        return (time.monotonic() - self._opened if seen is None else seen) <= self._rules.patience
 
     def exchange(self, asked: Sequence[Asked], round: int) -> None:
         """Send all questions and write the answers to the inbox, until all came or the deadline passed."""

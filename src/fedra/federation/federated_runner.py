@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,8 @@ from fedra.experiment.cohort import Expected, Form
 from fedra.federation import wire
 from fedra.federation.exchange import Asked, Exchange, SiteState, Watch
 from fedra.federation.federation_plan import FederationPlan
-from fedra.federation.inbox import Inbox
+from fedra.federation.link import Answer
+from fedra.federation.packet_files import Inbox
 from fedra.federation.roster import FederationRoster
 from fedra.federation.secure.secure_rounds import KEPT, SecureRounds, WantedSum
 from fedra.federation.wire import Packet, Refusal, WireError, packet, read_answer
@@ -313,15 +314,28 @@ class FederatedRunner:
             own = {str(client): rows for client, state in states.items() if (rows := self._rows(client, state, named))}
             words = wire.EvaluateAsk(plan=digest, round=round, cohort=clients, memory=named, final=final)
             questions[site] = packet("evaluate", words, {"shared": shared, "own": wire.encode_tree(own)})
-        present = set(self._exchange.present())
         found: dict[str, list[wire.EvaluatedWords] | str] = dict.fromkeys(questions, "its site is away")
-        for site, answer in self._exchange.ask_all(
-            {site: one for site, one in questions.items() if site in present}
-        ).items():
+        for site, answer in self._ask_final(questions, round) if final else self._ask_present(questions):
             tests = _tests(answer, self.roster.numbers(site)) if isinstance(answer, Packet) else answer
             found[site] = tests if isinstance(tests, str) else tests.tested
             self.changed |= {site} if isinstance(tests, wire.EvaluateAnswer) and tests.changed else set()
         return found
+
+    def _ask_present(self, questions: Mapping[str, Packet]) -> Iterable[tuple[str, Answer]]:
+        """Ask the sites that are there."""
+        present = set(self._exchange.present())
+        return self._exchange.ask_all({site: one for site, one in questions.items() if site in present}).items()
+
+    def _ask_final(self, questions: Mapping[str, Packet], round: int) -> Iterable[tuple[str, Answer]]:
+        """Ask each site until its answer is on the disk: a site leaves when it has answered, and may be away now."""
+        kept = {site: self._inbox.get(site, one.digest) for site, one in questions.items()}
+        missing = {site: questions[site] for site, answer in kept.items() if answer is None}
+        self._exchange.wait_for(missing)
+        for site, answer in self._ask_present(missing):
+            if isinstance(answer, Packet) and answer.kind != wire.REFUSED:
+                self._inbox.put(round + 1, site, missing[site].digest, answer)
+            yield site, answer
+        yield from ((site, answer) for site, answer in kept.items() if answer is not None)
 
     def note_tests(self, found: Mapping[str, list[wire.EvaluatedWords] | str]) -> None:
         """Remember each site's own test for the table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,12 @@ from fedra.errors import ConfigError, RunError
 from fedra.federation import keys
 from fedra.federation.folder_side import FolderSide
 from fedra.federation.local_data.site_cache import is_changed
-from fedra.federation.site_folder import open_site_invitation
+from fedra.federation.site_folder import open_site_invitation, read_end
 from fedra.federation.site_node import SiteNode
 from fedra.locking import hold_lock
+
+LEAVE_AFTER = 15.0
+"""Seconds without a coordinator after which a site that has the final model leaves."""
 
 
 def join_federation(folder: Path, tell: Callable[[str], None] = lambda line: None, address: str | None = None) -> None:
@@ -43,13 +47,27 @@ def join_federation(folder: Path, tell: Callable[[str], None] = lambda line: Non
         os.nice(resources.nice)
     context = keys.site_context(folder, keys.to_pem(invitation.authority))
     where = address or plan.federation.address
+    ended = read_end(folder, plan)
+    if ended is not None:
+        tell(f"this site has the final model, after round {ended}; it stays while the coordinator is there")
     with hold_lock(folder / ".lock", f"'{folder}' is in use: another process has joined with it"):
         node = SiteNode(folder, side, resources.runner, resources.threads, tell)
-        session = SiteSession(folder, where, context, node.answer, tell, side.site.name, is_over=lambda: node.over)
+        session = SiteSession(
+            folder,
+            where,
+            context,
+            node.answer,
+            tell,
+            side.site.name,
+            is_over=lambda: node.over,
+            alone=math.inf if ended is None else LEAVE_AFTER,
+        )
         try:
             session.run()
         except KeyboardInterrupt:
             tell("stopped; the same command goes on")
             return
+    if ended is not None and not node.over:
+        tell("the federation is over: the coordinator is not there anymore")
     if node.refusal is not None:
         raise RunError(f"this site does not take part: {node.refusal}")

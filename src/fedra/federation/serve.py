@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 import fedra
-from fedra.callbacks.best_model import BestModel
 from fedra.callbacks.callback import Callback
 from fedra.callbacks.curves import Curves
 from fedra.callbacks.recorder import Recorder
@@ -22,30 +19,29 @@ from fedra.console import tell
 from fedra.core import tree
 from fedra.core.job import ServerJob
 from fedra.core.model import Weights
-from fedra.core.round import broadcast, init_server
+from fedra.core.round import init_server
 from fedra.core.round_zero import has_round_zero, take_first_rows
 from fedra.core.tree import Params
 from fedra.data import Dataset
-from fedra.errors import RunError
+from fedra.errors import ConfigError, RunError
 from fedra.experiment.build import ServerBuilt
 from fedra.experiment.execution import execute
-from fedra.experiment.plan import Observer
 from fedra.experiment.result import RunResult
 from fedra.experiment.secure_run import is_secure
 from fedra.federation import wire
 from fedra.federation.admissions import admitted_sites
 from fedra.federation.exchange import Exchange, SiteState, Watch
-from fedra.federation.federated_runner import CLIENTS_PER_MESSAGE, FederatedRunner, version_of
+from fedra.federation.federated_engine import FederatedEngine, StopWhenAsked, grow_rows
+from fedra.federation.federated_runner import CLIENTS_PER_MESSAGE, version_of
 from fedra.federation.federation_plan import FederationPlan
-from fedra.federation.inbox import Inbox
 from fedra.federation.link import Link
+from fedra.federation.packet_files import Inbox
 from fedra.federation.roster import read_roster, write_roster
 from fedra.federation.secure.secure_rounds import SecureRounds
 from fedra.federation.server_build import build_server, check_plan
 from fedra.federation.site_descriptions import describe_changes, describe_sites, description_notes, description_table
-from fedra.federation.site_tests import SiteEvaluator, accuracy_of, pool_tests, prefix_tests
+from fedra.federation.site_tests import SiteEvaluator
 from fedra.federation.status import SiteRecorder, StatusFile
-from fedra.runners import Runner
 from fedra.storage.client_state.client_files import digest_of
 from fedra.storage.run_folder import RunFolder
 from fedra.storage.state import State
@@ -118,23 +114,29 @@ class Coordinator:
         return SecureRounds(self.plan, self.exchange, self.inbox, self.watch, self.folder, certificates)
 
     def run(self, callbacks: Sequence[Callback] = ()) -> RunResult:
-        """Run the federation from its start or its last checkpoint to the end."""
-        self._gather()
+        """Run the federation from its start or its last checkpoint to the end.
+
+        If its rounds are done, sites that do not know it yet receive the final model, and nothing is trained.
+        """
+        if self.run_folder.failure() is not None:
+            raise ConfigError(
+                f"the run in '{self.run_folder.path}' {self.run_folder.ending()}: nothing is left to resume"
+            )
+        if self._round < self.plan.config.rounds and not self.run_folder.finished:
+            self._gather()
+        else:
+            self.watch.sites |= {site: SiteState() for site in self.roster.sites()}
         built = self._build()
         engine = FederatedEngine(self, built)
         self._limit_answers(built.job)
         self.watch.durable = self.run_folder.checkpoint.saved_round
+        if self.run_folder.finished:
+            return self._finish_again(built, engine)
         resumed = self.run_folder.has_run
         opened = self.run_folder.open_to_resume() if resumed else self.run_folder.create(self.config, False)
         with opened:
             if resumed and self.run_folder.checkpoint.exists():
-                fresh = init_server(built.job.algorithm, built.job.initial())
-                state = self.run_folder.checkpoint.load(fresh, grow=lambda weights: grow_rows(built.job, weights))
-                engine.runner.versions |= {
-                    client: version
-                    for client in state.memory
-                    if (version := version_of(state.memory.get(client))) is not None
-                }
+                state = self._load_state(built, engine)
                 self._send_start(self._start_blob(None))
                 self.watch.tell(f"resumed after round {state.round}")
             else:
@@ -147,6 +149,27 @@ class Coordinator:
             if self.console is None or not self.console.is_terminal:
                 standing.insert(2, Screen())
             return execute(self.config, built, engine, self.run_folder, state, standing, callbacks, self.console)
+
+    def _load_state(self, built: ServerBuilt, engine: FederatedEngine) -> State:
+        """Load the last checkpoint; the runner learns which version of its state each client has."""
+        fresh = init_server(built.job.algorithm, built.job.initial())
+        state = self.run_folder.checkpoint.load(fresh, grow=lambda weights: grow_rows(built.job, weights))
+        engine.runner.versions |= {
+            client: version for client in state.memory if (version := version_of(state.memory.get(client))) is not None
+        }
+        return state
+
+    def _finish_again(self, built: ServerBuilt, engine: FederatedEngine) -> RunResult:
+        """Give the final model to sites that were away when the run finished; its record stays as it is."""
+        with self.run_folder.open_to_change():
+            state = self._load_state(built, engine)
+            self.watch.tell(f"this federation is finished after {state.round} rounds: nothing is left to train")
+            engine.final_tests(state, None, None, None)
+            state.memory.close()
+        self.status.round = state.round
+        self.status.set_phase("finished")
+        module = built.module_with(state.server.weights)
+        return RunResult(module, self.run_folder.metrics(), self.run_folder.summary(), self.run_folder.path)
 
     def _limit_answers(self, job: ServerJob) -> None:
         """Refuse answers larger than the largest message needs: an update and what the method sends with it."""
@@ -320,79 +343,3 @@ class Coordinator:
         for line in describe_changes(before, self.roster, described, state.round + 1):
             self.watch.tell(line)
         return True
-
-
-def grow_rows(job: ServerJob, weights: Weights) -> Weights:
-    """Return the weights with rows for classes that are new; the others stay as they are."""
-    if job.owners is None:
-        return weights
-    fresh = job.initial()
-    params = dict(weights.params)
-    for name in job.owned:
-        if name in params and len(params[name]) < len(fresh.params[name]):
-            rows = fresh.params[name].clone()
-            rows[: len(params[name])] = params[name]
-            params[name] = rows
-    return Weights(params, weights.buffers)
-
-
-class FederatedEngine:
-    """The sites train and test; this machine has no client's data."""
-
-    def __init__(self, coordinator: Coordinator, built: ServerBuilt) -> None:
-        self._coordinator = coordinator
-        self.job, self.built = built.job, built
-        self.runner = FederatedRunner(
-            coordinator.plan,
-            built.job,
-            coordinator.roster,
-            coordinator.exchange,
-            coordinator.inbox,
-            coordinator.watch,
-            coordinator.open_secure_rounds(),
-        )
-
-    def take(self, built: ServerBuilt) -> None:
-        """Go on with another job, after the roster grew."""
-        self.job, self.built = built.job, built
-        self.runner.take(built.job, self._coordinator.roster)
-
-    @contextmanager
-    def open_runner(self, console: Console | None) -> Iterator[Runner]:
-        yield self.runner
-
-    def observers(self, past: list[dict[str, Any]]) -> tuple[Observer, ...]:
-        return ()
-
-    def grow(self, state: State) -> bool:
-        return self._coordinator.admit_new(state, self)
-
-    def final_tests(
-        self, state: State, folder: RunFolder | None, console: Console | None, best: BestModel | None
-    ) -> dict[str, Any]:
-        """Let sites save the final model, and test it and their own models on their held-out data."""
-        received = broadcast(self.job.algorithm, state.server)
-        found = self.runner.ask_tests(state.round, state.server.weights, received, final=True)
-        pooled = prefix_tests(pool_tests(found))
-        by_site: dict[str, Any] = {}
-        for site, tests in found.items():
-            if isinstance(tests, str):
-                by_site[site] = {"reason": tests}
-                continue
-            own = [one.own_correct for one in tests if one.own_correct is not None]
-            count = sum(one.examples for one in tests)
-            by_site[site] = {"examples": count, "accuracy": accuracy_of(tests) if tests else None}
-            if own and count:
-                by_site[site]["personal_accuracy"] = sum(own) / count
-        return {**pooled, "sites": by_site}
-
-
-class StopWhenAsked(Callback):
-    """Ends the process' part after a round if somebody asked for it; the same command goes on later."""
-
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self._asked = asked
-
-    def on_round_end(self, run: Any, report: Any) -> None:
-        if self._asked() and run.round < run.rounds:
-            raise KeyboardInterrupt

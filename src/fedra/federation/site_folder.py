@@ -19,6 +19,8 @@ from fedra.writing import write_json
 
 INVITATION = "federation.invite"
 """The site's copy of its invitation."""
+END = "state/end.json"
+"""The plan whose final model this site has."""
 
 
 def create_site_folder(folder: Path, invitation: Invitation, site: SiteConfig) -> SiteRequest:
@@ -91,6 +93,21 @@ def read_approvals(folder: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f"'{path}' must list approved plans, got something else: remove it and approve again")
     return found
+
+
+def record_end(folder: Path, plan: FederationPlan, round: int) -> None:
+    """Record that this site has the final model of a plan, after so many rounds."""
+    write_json(folder / END, {"plan": plan.digest, "round": round})
+
+
+def read_end(folder: Path, plan: FederationPlan) -> int | None:
+    """Return after how many rounds a plan ended for this site; None if this site does not have its final model."""
+    path = folder / END
+    try:
+        found = json.loads(read_text_file(path)) if path.exists() else {}
+        return int(found["round"]) if found.get("plan") == plan.digest else None
+    except (ValueError, TypeError, AttributeError, KeyError):
+        raise ConfigError(f"'{path}' must name a plan and a round, got something else: remove it") from None
 
 
 def _approvals(folder: Path) -> Path:

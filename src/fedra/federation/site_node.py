@@ -30,6 +30,7 @@ from fedra.federation.received_model import Refused, check_cohort, receive_model
 from fedra.federation.secure import secure_wire
 from fedra.federation.secure.secure_site import MASKED, SecureSite
 from fedra.federation.site_evaluation import evaluate_clients, finish_clients
+from fedra.federation.site_folder import record_end
 from fedra.federation.site_job import SiteJob, SiteSide
 from fedra.federation.site_memory import Outbox, SiteMemory
 from fedra.federation.site_privacy import BudgetSpent, SitePrivacy
@@ -381,6 +382,7 @@ class SiteNode:
             tested = finish_clients(
                 job, self.open_runner, origin, received, memories, words.round, tested, joined.plan, self._folder
             )
+            record_end(self._folder, joined.plan, words.round)
         self._tell(_accuracy_line(words, joined.plan, tested))
         policy = self._side.policy
         leaving = [one for one in tested if policy.may_leave("accuracy", one.examples)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 import threading
 import time
@@ -43,7 +44,7 @@ class OtherCoordinator(RunError):
 
 
 class SiteSession:
-    """Connects a site to its coordinator, for as long as the federation lasts."""
+    """Connects a site to its coordinator until the federation is over, or `alone` seconds passed without one."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class SiteSession:
         tell: Callable[[str], None] = lambda line: None,
         name: str = "this site",
         is_over: Callable[[], bool] = lambda: False,
+        alone: float = math.inf,
     ) -> None:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
         logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -61,12 +63,13 @@ class SiteSession:
         self._signed = SignedCalls(key)
         self._public = load("public_key_to_bytes")(key.public_key())
         self._address, self._context, self._answer, self._tell, self._name = address, context, answer, tell, name
-        self._is_over = is_over
+        self._is_over, self._alone = is_over, alone
         self.stopped = threading.Event()
 
     def run(self) -> None:
         """Serve the coordinator until `stopped` is set; raises only if there is no hope."""
         wait, told = FIRST_WAIT, 0.0
+        self._reached = time.monotonic()
         while not self.stopped.is_set():
             began = time.monotonic()
             try:
@@ -89,6 +92,8 @@ class SiteSession:
                         "an antivirus program reads along, or it is another server; let fedra pass, or ask the "
                         "coordinator"
                     ) from None
+                if time.monotonic() - self._reached > self._alone:
+                    return
                 if time.monotonic() - told > 60:
                     told = time.monotonic()
                     self._tell(_describe_break(error, self._address, self._name))
@@ -122,6 +127,7 @@ class SiteSession:
             self._tell(f"connected to {self._address}")
             while not self.stopped.is_set():
                 found = client.PullMessages(load("PullMessagesRequest")(node=node))
+                self._reached = time.monotonic()
                 for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
                     self._work(client, node, load("message_from_proto")(message), tree)
                     if self._is_over():

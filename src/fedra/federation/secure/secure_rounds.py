@@ -29,7 +29,7 @@ from fedra.experiment.secure_run import ring_vectors
 from fedra.federation import keys
 from fedra.federation.exchange import Asked, Exchange, Watch
 from fedra.federation.federation_plan import FederationPlan
-from fedra.federation.inbox import Inbox
+from fedra.federation.packet_files import Inbox
 from fedra.federation.secure.secure_wire import (
     KeysAnswer,
     KeysAsk,
