@@ -8,7 +8,8 @@ import sys
 import pytest
 
 STEPS = """
-import resource, sys
+import ctypes, resource, sys
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: huge pages would hide most of the faults that are counted
 import torch
 from fedra.runners.pages import keep_freed_memory
 if "keep" in sys.argv:
