@@ -72,8 +72,8 @@ def run_killed(action: Callable[[], None], scratch: Path, kill: Kill) -> Ending:
     left = _wait_for_session(child)
     told = report.read_text(errors="replace") if report.exists() else ""
     told += f"\nprocesses {left} outlived the killed one" if left else ""
-    changes = int(count.read_text()) if count.exists() else 0
     code = FAILED if left else os.waitstatus_to_exitcode(status)
+    changes = int(count.read_text()) if code == 0 else 0  # a killed process may have written half of it
     return Ending(code, changes, time.monotonic() - started, told)
 
 
