@@ -14,8 +14,12 @@ TRAINING = ("algorithms", "analysis", "demo", "evaluation", "experiment", "faces
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make test-portable` runs."""
+    """Mark the tests that `make test-portable` runs, and put those of whole pages and programs first.
+
+    They take longest: begun last, one of them would run on while the other processes wait.
+    """
     here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.parent != here)
     for item in items:
         if item.path.relative_to(here).parts[0] in TRAINING:
             item.add_marker(pytest.mark.trains)
