@@ -198,11 +198,12 @@ def test_few_results_wait_their_turn(two: RayRunner) -> None:
         asked.append(client)
         return {}
 
-    results = two.train(0, job.initial(), {}, (0, 1, 2) * 4, memory)
+    results = two.train(0, job.initial(), {}, (0, 1, 2) * 8, memory)
     next(results)
     time.sleep(0.3)
-    assert len(asked) <= 3 + 3 + 2 + 1  # four groups ahead, each half of a worker's share of what is left
-    assert len(list(results)) == 11
+    # Three groups ahead for each worker, each at most half of a worker's share of what is left.
+    assert len(asked) <= 6 + 5 + 4 + 3 + 2 + 1
+    assert len(list(results)) == 23
 
 
 def test_more_than_the_cluster_has_is_refused(ray: Any) -> None:
