@@ -82,6 +82,9 @@ def test_a_finished_federation_served_again_ends_and_keeps_its_record(tmp_path: 
     assert all(map(torch.equal, again.model.state_dict().values(), first.model.state_dict().values()))
     assert (tmp_path / "run" / "summary.json").read_bytes() == record
     assert not (tmp_path / "run" / ".lock").exists()
+    status = json.loads((tmp_path / "coordinator" / "status.json").read_text())
+    assert (status["phase"], status["round"], status["accuracy"]) == ("finished", 2, first.metrics[-1]["accuracy"])
+    assert {site["state"] for site in status["sites"].values()} == {"finished"}
 
 
 def test_a_site_that_was_away_at_the_end_gets_the_final_model_later(tmp_path: Path) -> None:

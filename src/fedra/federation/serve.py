@@ -164,12 +164,16 @@ class Coordinator:
         with self.run_folder.open_to_change():
             state = self._load_state(built, engine)
             self.watch.tell(f"this federation is finished after {state.round} rounds: nothing is left to train")
-            engine.final_tests(state, None, None, None)
+            tested = engine.final_tests(state, None, None, None)
             state.memory.close()
-        self.status.round = state.round
+        for site, told in tested["sites"].items():
+            reason = told.get("reason")
+            self.watch.sites[site] = SiteState("absent" if reason else "finished", state.round, reason=reason)
+        metrics = self.run_folder.metrics()
+        self.status.round, self.status.accuracy = state.round, metrics[-1].get("accuracy")
         self.status.set_phase("finished")
         module = built.module_with(state.server.weights)
-        return RunResult(module, self.run_folder.metrics(), self.run_folder.summary(), self.run_folder.path)
+        return RunResult(module, metrics, self.run_folder.summary(), self.run_folder.path)
 
     def _limit_answers(self, job: ServerJob) -> None:
         """Refuse answers larger than the largest message needs: an update and what the method sends with it."""
