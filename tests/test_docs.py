@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -147,3 +150,20 @@ def test_pictures_are_small() -> None:
     sizes = [path.stat().st_size for path in (ROOT / "docs").rglob("*.svg")]
     assert max(sizes) < 80_000
     assert sum(sizes) < 2_000_000
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "docs", "examples"])
+def test_scripts_import_names_that_exist(folder: str) -> None:
+    """Scripts that take minutes are run by people, not by tests; a renamed function must not wait for them."""
+    missing = []
+    for script in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(script.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fedra":
+                module = importlib.import_module(node.module or "")
+                found = [name.name for name in node.names if not _has(module, name.name)]
+                missing += [f"{script.relative_to(ROOT)}: {node.module}.{name}" for name in found]
+    assert missing == []
+
+
+def _has(module: ModuleType, name: str) -> bool:
+    return hasattr(module, name) or importlib.util.find_spec(f"{module.__name__}.{name}") is not None

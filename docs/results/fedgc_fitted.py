@@ -24,7 +24,7 @@ from fedra.core.random import scoped_seed
 from fedra.data import load
 from fedra.faces.metrics import Scores, verify
 from fedra.parts import Algorithm
-from fedra.storage.trained_model import embedder_of_weights
+from fedra.storage.trained_model import load_embedder_weights
 
 CLIENTS, ROUNDS = 24, 20
 COMPARED = ("fedpe", "fedpe fixed", "fedcos 20", "fedgc 20", "fedgc 100")
@@ -56,7 +56,7 @@ class Features:
     """Frozen features of images; those of people that several folds train on are computed once."""
 
     def __init__(self, weights: str) -> None:
-        self._embed = embedder_of_weights(weights, "mobilefacenet", shape=(3, 112, 96))
+        self._embed = load_embedder_weights(weights, "mobilefacenet", shape=(3, 112, 96))
         self._known: dict[bytes, Tensor] = {}
 
     def __call__(self, images: Tensor) -> Tensor:
