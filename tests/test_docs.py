@@ -152,6 +152,7 @@ def test_pictures_are_small() -> None:
     assert sum(sizes) < 2_000_000
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what other libraries import
 @pytest.mark.parametrize("folder", ["benchmarks", "docs", "examples"])
 def test_scripts_import_names_that_exist(folder: str) -> None:
     """Scripts that take minutes are run by people, not by tests; a renamed function must not wait for them."""
@@ -166,4 +167,6 @@ def test_scripts_import_names_that_exist(folder: str) -> None:
 
 
 def _has(module: ModuleType, name: str) -> bool:
-    return hasattr(module, name) or importlib.util.find_spec(f"{module.__name__}.{name}") is not None
+    """Return whether a module has a name, or a package a module of that name."""
+    is_package = hasattr(module, "__path__")
+    return hasattr(module, name) or (is_package and importlib.util.find_spec(f"{module.__name__}.{name}") is not None)
