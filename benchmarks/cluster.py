@@ -47,6 +47,7 @@ cluster.shutdown()
 
 def measure(quick: bool) -> list[Row]:
     """Ray against runners of one machine, then the cluster."""
+    os.environ.update(LOOPBACK)  # before Ray is imported: the cluster and this process stay on this machine
     few, repeats = (12, 2) if quick else (100, 15)
     some, fewer = (60, 2) if quick else (SOME, 7)
     return [
@@ -86,7 +87,6 @@ def _one_machine(clients: int, repeats: int, targets: dict[str, float | None]) -
 
 
 def _cluster(few: int, many: int) -> list[Row]:
-    os.environ.update(LOOPBACK)  # before Ray is imported: the cluster and this process stay on this machine
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     cluster = subprocess.Popen([sys.executable, "-c", CLUSTER], **pipes, stderr=subprocess.DEVNULL)  # type: ignore[call-overload]
     address = cluster.stdout.readline().strip()
@@ -107,8 +107,9 @@ def _cluster(few: int, many: int) -> list[Row]:
     finally:
         cluster.stdin.close()
         cluster.wait()
+    told = lines[0] if lines else "the round ended before the loss was noticed"
     return [
-        Row(f"{many:,} clients, one of two nodes killed: lost workers reported", len(lines), "lines", note=lines[0]),
+        Row(f"{many:,} clients, one of two nodes killed: lost workers reported", len(lines), "lines", note=told),
         Row(f"{many:,} clients, a round", seconds[many], "s", note=f"{few:,} clients {seconds[few]:.1f} s"),
         Row(
             f"{many:,} clients against {few:,}, resident memory",
