@@ -18,8 +18,8 @@ from fedra.losses import LOSSES, Stateful
 CLASSES, WIDTH, BATCH, LR = 10_000, 512, 256, 0.01
 TARGET = 1.3
 PLAIN = "plain softmax"
-UNTARGETED = {"softmax", "sphereface2", "circle", "uniface", "unitsface"}
-"""Softmax has no cosines; the others are pairwise, not one softmax over cosines."""
+UNTARGETED = {"softmax", "sphereface2", "circle", "uniface", "unitsface", "triplet", "broadface", "uniformface"}
+"""Softmax has no cosines, BroadFace classifies old features too; the others compare pairs of examples or classes."""
 
 
 class Step:
@@ -34,9 +34,10 @@ class Step:
 
     def __call__(self) -> None:
         value = self._loss(self._features, self._weight, self._labels)
-        _, gradient = torch.autograd.grad(value, (self._features, self._weight))
-        with torch.no_grad():
-            self._weight.sub_(gradient, alpha=LR)
+        _, gradient = torch.autograd.grad(value, (self._features, self._weight), allow_unused=True)
+        if gradient is not None:  # a loss between examples has no class vectors
+            with torch.no_grad():
+                self._weight.sub_(gradient, alpha=LR)
 
 
 def _plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedra.errors import ConfigError
 from fedra.losses import AdaptiveFace, ArcFace, BroadFace, CoCo, SphereFace, Triplet, UniformFace
+from fedra.losses.centers import potential_energy
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -166,3 +169,20 @@ def test_broadface_with_an_empty_queue_has_arcface_gradients() -> None:
         torch.testing.assert_close(mine, wanted)
     with pytest.raises(ConfigError, match=r"init_state\(weight\)"):
         loss.init_state()
+
+
+class Largest(TorchDispatchMode):
+    """Notes the number of entries of the largest tensor that is computed."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), settings: Any = None) -> Any:
+        found = function(*arguments, **(settings or {}))
+        self.entries = max(self.entries, found.numel() if isinstance(found, torch.Tensor) else 0)
+        return found
+
+
+def test_the_energy_of_the_centers_takes_the_memory_of_a_matrix_of_classes() -> None:
+    with Largest() as seen:
+        potential_energy(torch.randn(60, 500))
+    assert seen.entries == 60 * 500  # not 60 * 59 / 2 differences of 500 entries

@@ -85,6 +85,9 @@ class UniformFace(SphereFace):
 def potential_energy(vectors: Tensor) -> Tensor:
     """Return the mean of 1 / (1 + distance) over all pairs of different unit vectors."""
     unit = F.normalize(vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors, dim=1)
-    first, second = torch.triu_indices(len(unit), len(unit), 1, device=unit.device)
-    squared = (unit[first] - unit[second]).square().sum(dim=1)
-    return (1 / (1 + squared.clamp(min=1e-12).sqrt())).mean()
+    count = len(unit)
+    # By products, in the memory of a matrix of classes: differences of all pairs would take that times their length.
+    squared = 2 - 2 * unit @ unit.T
+    itself = torch.eye(count, dtype=torch.bool, device=unit.device)
+    distances = squared.masked_fill(itself, 1.0).clamp(min=1e-12).sqrt()
+    return ((1 / (1 + distances)).sum() - count / 2) / max(count * (count - 1), 1)
