@@ -12,7 +12,7 @@ import pytest
 from fedra.algorithms import fedcos, fedpe
 from fedra.losses import NormalizedSoftmax
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "results" / "fedcos_strength.py"
+SCRIPT = Path(__file__).parents[2] / "docs" / "results" / "scripts" / "fedcos_strength.py"
 SMALLEST = 5e-4
 
 

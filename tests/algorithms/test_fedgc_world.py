@@ -1,4 +1,4 @@
-"""At equal lengths of class vectors FedGC's correction raises AUROC: three seeds of docs/results/fedgc_world.py."""
+"""At equal lengths of class vectors FedGC's correction raises AUROC: three seeds of fedgc_world.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "docs" / "results"
+FOLDER = Path(__file__).parents[2] / "docs" / "results" / "scripts"
 SMALLEST = 1e-3
 
 

@@ -1,7 +1,7 @@
 """FedPE and FedCos at several strengths in a small synthetic world: AUROC on unseen identities, seed by seed.
 
-python docs/results/fedcos_strength.py            (60 clients with two people each, three seeds, about a minute)
-python docs/results/fedcos_strength.py --clients 20 --people 6 --seeds 10
+python docs/results/scripts/fedcos_strength.py            (60 clients with two people each, three seeds, about a minute)
+python docs/results/scripts/fedcos_strength.py --clients 20 --people 6 --seeds 10
 
 With normalized softmax the length of a class vector has no effect, so a difference from FedPE is due to the directions
 of the class vectors. With cross-entropy a large server step also lengthens them: the last row, FedPE from class vectors

@@ -1,8 +1,8 @@
 """FedGC's correction with class vectors of equal length: AUROC on unseen identities in a small synthetic world.
 
-python docs/results/fedgc_world.py                        (60 clients with two people each, ten seeds, two minutes)
-python docs/results/fedgc_world.py --clients 20 --people 6
-python docs/results/fedgc_world.py --lengths free         (cross-entropy: the lengths grow, and act)
+python docs/results/scripts/fedgc_world.py                    (60 clients with two people each, ten seeds, two minutes)
+python docs/results/scripts/fedgc_world.py --clients 20 --people 6
+python docs/results/scripts/fedgc_world.py --lengths free     (cross-entropy: the lengths grow, and act)
 
 Equation 5 of FedGC's paper lengthens class vectors, and longer ones alone raise the AUROC. So by default every method
 trains with normalized softmax, starts from unit vectors, and the server scales them to unit length after every round:

@@ -1,9 +1,9 @@
 """FedPE and FedGC where the network fits: a small network on frozen features of real faces, 24 clients, 20 rounds.
 
-python docs/results/fedgc_fitted.py WEIGHTS   (a MobileFaceNet for 112x96; FEDRA_DATA holds lfw/ and celeba-faces/)
-python docs/results/fedgc_fitted.py WEIGHTS --folds 0 1 2 3 4 5 6 7 8 9 --seeds 1   (each fold left out in turn)
-python docs/results/fedgc_fitted.py WEIGHTS --lengths equal   (class vectors of unit length, as in fedgc_world.py)
-python docs/results/fedgc_fitted.py WEIGHTS --lengths equal --methods "fedgc 20"   (FedPE and some of the methods)
+python docs/results/scripts/fedgc_fitted.py WEIGHTS   (MobileFaceNet, 112x96; FEDRA_DATA holds lfw/ and celeba-faces/)
+python docs/results/scripts/fedgc_fitted.py WEIGHTS --folds 0 1 2 3 4 5 6 7 8 9 --seeds 1   (each fold left out in turn)
+python docs/results/scripts/fedgc_fitted.py WEIGHTS --lengths equal   (class vectors of unit length)
+python docs/results/scripts/fedgc_fitted.py WEIGHTS --lengths equal --methods "fedgc 20"   (FedPE and some methods)
 """
 
 from __future__ import annotations
