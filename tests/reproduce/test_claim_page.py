@@ -43,6 +43,13 @@ def test_verdicts_are_shown_by_size_and_the_largest_counts(tmp_path: Path) -> No
     assert r"a \| b at small" in text
 
 
+def test_pages_in_folders_below_are_found_and_linked(tmp_path: Path) -> None:
+    (tmp_path / "fedsol").mkdir()
+    record(tmp_path / "fedsol", "quick", "holds")
+    (tmp_path / "fedsol" / "fedsol-figure10-quick.md").write_text("# figure 10")
+    assert "**holds** ([quick, 3 seeds](fedsol/fedsol-figure10-quick.md))" in write_claims(tmp_path).read_text()
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(DataError, match=r"bad\.json"):

@@ -104,6 +104,18 @@ def test_printed_numbers_are_the_papers() -> None:
     assert find_entry("adaptive-margin", "table5").printed["adaptive margin", "TAR at 1e-6"] == (93.50, None)
 
 
+def test_the_settings_of_a_column_stay_in_it() -> None:
+    """FedSoL at rho = 4, the last column, leaves the paper's rho = 2 to the columns before it when built again."""
+    entry = find_entry("fedsol", "figure2")
+    for _ in range(2):
+        cells = build_grid(entry, "small", 1, Path("out")).cells
+        assert cells["FedSoL", "rho 4.0"][0][1].algorithm.model_dump()["rho"] == 4.0
+        assert cells["FedSoL", "lr 0.003"][0][1].algorithm.model_dump()["rho"] == 2.0
+    cells = build_grid(find_entry("fedsol", "table1"), "paper", 1, Path("out")).cells
+    alphas = [cells["FedAvg", f"α = {alpha}"][0][1].partition.model_dump()["alpha"] for alpha in (0.05, 0.1, 0.5)]
+    assert alphas == [0.05, 0.1, 0.5]
+
+
 def test_equal_settings_share_their_runs() -> None:
     grid = build_grid(find_entry("fedsol", "table8"), "small", 1, Path("out"))
     plain = {grid.cells[row.name, "rho 0.0"][0][2] for row in grid.rows}

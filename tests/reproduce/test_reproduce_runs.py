@@ -12,6 +12,7 @@ import pytest
 from fedra.errors import ConfigError, DataError
 from fedra.experiment import sweep
 from fedra.experiment.analyze_curvature import analyze_curvature
+from fedra.experiment.evaluating import evaluate
 from fedra.reproduce import find_entry, reproduce
 from fedra.reproduce import reproduction as module
 from fedra.reproduce.entries import PaperEntry, SizeSettings
@@ -187,6 +188,31 @@ def test_a_pretrained_model_is_trained_first(tmp_path: Path) -> None:
     assert module.OUT.name == "reproduce"
 
 
+def test_every_seed_can_have_a_start_of_its_own(tmp_path: Path) -> None:
+    entry = tiny(find_entry("fedsol", "table6"))
+    first = {"config": "quickstart.toml", "set": {**TINY, "rounds": 1}, "key": "model.weights"}
+    quick = entry.sizes["quick"]
+
+    def starts(size: SizeSettings) -> list[str | None]:
+        grid = build_grid(replace(entry, sizes={"quick": size}), "quick", 2, tmp_path)
+        assert grid.first is not None
+        trained = [str(folder) for _, _, folder in grid.first.runs]
+        (runs,) = grid.cells.values()
+        used = [config.model.weights for _, config, _ in runs]
+        assert set(used) == set(trained)
+        return used
+
+    common = starts(replace(quick, rows=("A0",), first=first))
+    assert common[0] == common[1]
+    own = starts(replace(quick, rows=("A0",), first={**first, "vary": ["partition.seed"]}, vary=("partition.seed",)))
+    assert own[0] != own[1]
+    size = replace(quick, rows=("A0",), first={**first, "vary": ["partition.seed"]}, vary=("partition.seed",))
+    found = reproduce(replace(entry, sizes={"quick": size}), "quick", 2, tmp_path)
+    assert found.grid.first is not None
+    assert [config.partition.seed for _, config, _ in found.grid.first.runs] == [0, 1]
+    assert all(Path(str(weights), "model.safetensors").is_file() for weights in own)
+
+
 def test_a_cell_can_be_a_metric_of_the_curvature(tmp_path: Path) -> None:
     entry = tiny(find_entry("fedsol", "figure4"))
     size = replace(entry.sizes["quick"], rows=("FedAvg",), columns=("lambda_1", "lambda_1 / lambda_5", "accuracy %"))
@@ -196,6 +222,20 @@ def test_a_cell_can_be_a_metric_of_the_curvature(tmp_path: Path) -> None:
     metrics = analysis.curvature.metrics()
     assert found.values["FedAvg", "lambda_1"] == [metrics["lambda_1"]]
     assert found.values["FedAvg", "lambda_1 / lambda_5"] == [metrics["lambda_1_over_lambda_5"]]
+
+
+def test_a_cell_can_be_the_accuracy_of_classes_with_few_images(tmp_path: Path) -> None:
+    entry = tiny(find_entry("fedsol", "table6"))
+    named = [
+        replace(entry.columns[0], name=name, metric=f"on:test:classification:accuracy_by_images/{at}/accuracy")
+        for name, at in (("few", 0), ("many", -1))
+    ]
+    size = replace(entry.sizes["quick"], rows=("A0",))
+    found = reproduce(replace(entry, columns=tuple(named), sizes={"quick": size}), "quick", 1, tmp_path)
+    run = found.grid.cells["A0", "few"][0][2]
+    groups = evaluate(run, protocols=("classification",)).metrics["classification"]["accuracy_by_images"]
+    assert found.values["A0", "few"] == [100 * groups[0]["accuracy"]]
+    assert found.values["A0", "many"] == [100 * groups[-1]["accuracy"]]
 
 
 def test_the_page_counts_runs_whose_embeddings_collapsed(table: PaperEntry, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 from fedra.config.schema import SECTION_TYPES
@@ -101,4 +102,4 @@ def _assign(table: dict[str, Any], steps: Sequence[str], value: Any, what: str) 
         node = node[step]
         if not isinstance(node, dict):
             raise ConfigError(f"{what} must name a key of a section, but '{step}' is a single value")
-    node[steps[-1]] = value
+    node[steps[-1]] = deepcopy(value)  # a later change must not reach into what the caller holds

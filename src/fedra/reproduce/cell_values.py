@@ -10,7 +10,8 @@ A metric is a key of summary.json (fractions in percent), or one of
     angles:KEY         a metric of `fedra plot angles` on the test images; `separation` is within minus between classes
     curvature:KEY      a metric of `fedra analyze curvature` on a thousand training images, such as lambda_1
     flops:             floating-point operations of a local step, counted, relative to FedAvg's
-    on:DATA:PROTOCOL:KEY   a metric of `fedra eval` on other data, in percent; KEY/SUBKEY for a nested one
+    on:DATA:PROTOCOL:KEY   a metric of `fedra eval` on other data, or on the run's own ("test"), in percent;
+                       KEY/SUBKEY for a nested one, KEY/0/SUBKEY and KEY/-1/SUBKEY for the first and last of a list
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fedra.config.schema import Config
 from fedra.errors import ConfigError
 from fedra.reports.comparison import rounds_to
 from fedra.reports.sweep_metric import SweepMetric
+from fedra.storage.evaluation_record import TEST
 from fedra.storage.run_folder import RunFolder
 
 FIRST_DRIFT = "drift/first"
@@ -116,13 +118,21 @@ def _curvature(folder: Path, key: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _evaluate_on(folder: Path, key: str) -> float | None:
+@cache  # one evaluation serves all columns of an entry
+def _evaluation(folder: Path, data: str, protocol: str) -> Mapping[str, Any]:
     from fedra.experiment.evaluating import evaluate
 
+    return evaluate(folder, data, (protocol,), flip="none" if data == TEST else "sum").metrics.get(protocol, {})
+
+
+def _evaluate_on(folder: Path, key: str) -> float | None:
     data, protocol, name = key.rsplit(":", 2)
-    value: Any = evaluate(folder, data, (protocol,), flip="sum").metrics.get(protocol, {})
+    value: Any = _evaluation(folder, data, protocol)
     for step in name.split("/"):
-        value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, list):
+            value = value[int(step)] if value else None
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
     return 100.0 * float(value) if isinstance(value, int | float) else None
 
 

@@ -20,19 +20,21 @@ def read_records(folder: Path) -> Records:
     """Read the numbers that `fedra reproduce` wrote to a folder.
 
     Args:
-        folder: A folder with files such as fedsol-table1-small.json; other JSON files are ignored.
+        folder: A folder with files such as fedsol-table1-small.json, also in folders below it; other JSON files are
+            ignored.
 
     Returns:
         The records by paper and entry, the largest size last.
     """
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.rglob("*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise DataError(f"'{path}' must be JSON that `fedra reproduce` wrote, got damage ({error})") from None
         if isinstance(record, dict) and {"paper", "entry", "size", "claims"} <= record.keys():
-            record["page"] = path.with_suffix(".md").name if path.with_suffix(".md").exists() else ""
+            page = path.with_suffix(".md")
+            record["page"] = page.relative_to(folder).as_posix() if page.exists() else ""
             found.setdefault((record["paper"], record["entry"]), []).append(record)
     for records in found.values():
         records.sort(key=lambda record: SIZES.index(record["size"]))
@@ -111,7 +113,7 @@ def write_claims(folder: Path) -> Path:
     """Write claims.md from the records in a folder.
 
     Args:
-        folder: A folder with pages and numbers of reproductions.
+        folder: A folder with pages and numbers of reproductions, also in folders below it.
 
     Returns:
         The page.

@@ -65,7 +65,8 @@ class SizeSettings:
         columns: The columns to run; all if empty.
         data: What stands in for the paper's data, in one sentence.
         supply: What the user must supply.
-        first: A run whose model the others start from: `config`, `settings`, and the `key` that receives its folder.
+        first: A run whose model the others start from: `config`, `set`, and the `key` that receives its folder. With
+            `vary`, as below, every seed has a start of its own.
         vary: Keys of further seeds, such as data.seed, that grow with the run's seed: every seed then has data of its
             own, and a verdict is about more than one draw of them.
     """

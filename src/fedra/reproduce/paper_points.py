@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -16,7 +16,7 @@ from fedra.config.overrides import apply_changes
 from fedra.config.resolve import IRRELEVANT
 from fedra.config.schema import Config
 from fedra.reports.sweep_table import Point
-from fedra.reproduce.entries import Line, PaperEntry, config_path
+from fedra.reproduce.entries import Line, PaperEntry, SizeSettings, config_path
 
 RUNS = "runs"
 """Folder of the runs in the output folder; entries share them."""
@@ -31,7 +31,7 @@ class Grid:
         rows: The rows.
         columns: The columns.
         cells: The runs of each cell (row, column): seed, configuration, folder.
-        first: The run that the others start from, if there is one.
+        first: The run that the others start from, or one run per seed, if there are any.
     """
 
     rows: tuple[Line, ...]
@@ -68,34 +68,47 @@ def build_grid(entry: PaperEntry, size: str, seeds: int, out: Path) -> Grid:
     """
     rows, columns = entry.lines(size)
     chosen = entry.sizes[size]
-    before: Point | None = None
-    start: dict[str, Any] = {}
-    if chosen.first:
-        table = configuration.read(config_path(chosen.first["config"])).model_dump(exclude={"sweep"})
-        _apply(table, chosen.first.get("set", {}))
-        config = configuration.read(table)
-        folder = out / RUNS / f"first-{_digest(config)}"
-        before = Point((("row", "first"),), ((config.seed, config, folder),))
-        start = {chosen.first.get("key", "model.weights"): str(folder)}
+    before, starts = _first_runs(chosen, seeds, out)
     cells = {}
     for row in rows:
         for column in columns:
             if row.columns and column.name not in row.columns:
                 continue
             table = configuration.read(config_path(column.config or chosen.config)).model_dump(exclude={"sweep"})
-            for settings in (row.settings, column.settings, chosen.settings, start, row.after, column.after):
+            for settings in (row.settings, column.settings, chosen.settings, starts[0], row.after, column.after):
                 _apply(table, settings)
             base = configuration.read(table)
             # rows with equal settings share their runs
             name = f"{_slug(base.algorithm.name)}-{_digest(base, chosen.vary)}"
-            runs = []
-            for number in range(seeds):
-                seed = base.seed + number
-                own = base.model_dump()
-                _apply(own, {"seed": seed, **_varied(own, chosen.vary, number)})
-                runs.append((seed, configuration.read(own), out / RUNS / f"{name}_seed-{seed}"))
-            cells[row.name, column.name] = tuple(runs)
+            last = [{**start, **row.after, **column.after} for start in starts]
+            cells[row.name, column.name] = tuple(_runs(base, chosen.vary, last, out / RUNS / name))
     return Grid(tuple(rows), tuple(columns), cells, before)
+
+
+def _first_runs(chosen: SizeSettings, seeds: int, out: Path) -> tuple[Point | None, list[dict[str, Any]]]:
+    """Return the runs that the others start from, and for each seed the setting that names its start."""
+    if not chosen.first:
+        return None, [{}] * seeds
+    table = configuration.read(config_path(chosen.first["config"])).model_dump(exclude={"sweep"})
+    _apply(table, chosen.first.get("set", {}))
+    base, vary = configuration.read(table), tuple(chosen.first.get("vary", ()))
+    key, name = chosen.first.get("key", "model.weights"), f"first-{_digest(base, vary)}"
+    if not vary:
+        folder = out / RUNS / name
+        return Point((("row", "first"),), ((base.seed, base, folder),)), [{key: str(folder)}] * seeds
+    runs = tuple(_runs(base, vary, [{}] * seeds, out / RUNS / name))
+    return Point((("row", "first"),), runs), [{key: str(folder)} for _, _, folder in runs]
+
+
+def _runs(
+    base: Config, vary: tuple[str, ...], settings: Sequence[Mapping[str, Any]], folder: Path
+) -> Iterator[tuple[int, Config, Path]]:
+    """Yield the run of every seed, each with settings of its own: seed, configuration, folder."""
+    for number, last in enumerate(settings):
+        seed, own = base.seed + number, base.model_dump()
+        _apply(own, last)
+        _apply(own, {"seed": seed, **_varied(own, vary, number)})
+        yield seed, configuration.read(own), folder.with_name(f"{folder.name}_seed-{seed}")
 
 
 def _varied(table: Mapping[str, Any], keys: tuple[str, ...], number: int) -> dict[str, Any]:

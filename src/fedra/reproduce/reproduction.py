@@ -185,8 +185,9 @@ def _prepare(entry: PaperEntry, size: str, grid: Grid, console: Console) -> Esti
 def _estimate(entry: PaperEntry, size: str, grid: Grid, console: Console | None) -> Estimate:
     """Estimate the runs; data that are not there are reported with what to supply."""
     runs = [run for point in grid.points for run in point.runs]
-    if grid.first is not None and not RunFolder(grid.first.runs[0][2]).finished:
-        runs = list(grid.first.runs)  # the others start from its model
+    first = grid.first.runs if grid.first is not None else ()
+    if not all(RunFolder(folder).finished for _, _, folder in first):
+        runs = list(first)  # the others start from their models
     try:
         return estimate(runs, console)
     except DataError as error:
