@@ -126,3 +126,4 @@ def test_an_order_is_the_same_tomorrow() -> None:
 def test_equal_hashes_keep_the_order_of_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedra.core.random._mix", np.zeros_like)
     assert shuffles(0, 0, [4, 5], [300, 200], 1)[0].tolist() == [*range(300), *range(200)]
+    assert shuffles(0, 0, [4, 5], [300, 300], 1)[0].tolist() == [*range(300), *range(300)]

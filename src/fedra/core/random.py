@@ -40,9 +40,17 @@ def shuffles(seed: int, round: int, clients: Sequence[int], sizes: Sequence[int]
     orders = np.empty((len(wanted), len(owner)), dtype=np.int64)
     for place, epoch in enumerate(wanted):
         hashes = _mix(streams + (np.uint64(epoch) << np.uint64(40)) + index)
-        # The client above 40 bits of the hash: one sort orders all clients separately.
-        orders[place] = _stable_order(owner << np.uint64(40) | hashes >> np.uint64(24)) - first
+        orders[place] = _orders_in_rows(hashes >> np.uint64(24), owner, sizes, first)
     return orders
+
+
+def _orders_in_rows(hashes: np.ndarray, owner: np.ndarray, sizes: Sequence[int], first: np.ndarray) -> np.ndarray:
+    """The order of each client's hashes of 40 bits, one client after another; equal ones keep their places."""
+    if len(set(sizes)) != 1:
+        # The client above 40 bits of the hash: one sort orders all clients separately.
+        return np.subtract(_stable_order(owner << np.uint64(40) | hashes), first)
+    rows: np.ndarray = np.argsort(hashes.reshape(len(sizes), -1), axis=1, kind="stable")
+    return rows.reshape(-1)  # short rows are sorted several times faster than everything at once
 
 
 def _stable_order(keys: np.ndarray) -> np.ndarray:

@@ -202,7 +202,9 @@ def rejection_reasons(uploads: Uploads, expected: Expected, sizes: Sequence[rang
 def possible_sizes(job: ServerJob, clients: Sequence[int]) -> list[range]:
     """Return how many examples each client may train on: its own, and public ones if there are any."""
     public = 0 if job.public is None else len(job.public.examples)
-    return [range(size, size + public + 1) for size in map(job.clients.size, clients)]
+    sizes = list(map(job.clients.size, clients))
+    each = {size: range(size, size + public + 1) for size in set(sizes)}
+    return list(map(each.__getitem__, sizes))
 
 
 def _are_plausible(uploads: Uploads, sizes: Sequence[range]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -269,19 +269,18 @@ class RoundAttempt:
         self.examples += sum(line["examples"] for line in lines) * self.job.local.epochs
 
     def _upload_lines(self, some: Result | Results, reasons: Sequence[str | None]) -> list[dict[str, Any]]:
-        """Return the records of clients that sent an upload, built by columns: a stack has many clients."""
-        job, uploads = self.job, some.uploads
-        columns: dict[str, Iterable[Any]] = {
-            "round": repeat(self.start.round + 1),
-            "client": some.clients,
-            "examples": map(job.clients.size, some.clients),
-            "steps": uploads.steps,
-            **{name: values for name, values in uploads.metrics.items() if is_figure(name)},  # a rejected one's differ
-            "bytes_up": repeat(job.bytes_up(uploads)),
-            **({"attempt": repeat(self.number + 1)} if self.number else {}),
-        }
-        rows = zip(*columns.values(), strict=False)  # repetitions have no end
-        lines: list[dict[str, Any]] = [dict(pairs) for pairs in map(zip, repeat(tuple(columns)), rows)]
+        """Return the records of clients that sent an upload, filled by columns: a stack has many clients."""
+        job, uploads, number = self.job, some.uploads, self.start.round + 1
+        lines: list[dict[str, Any]] = [
+            {"round": number, "client": client, "examples": job.clients.size(client), "steps": steps}
+            for client, steps in zip(some.clients, uploads.steps, strict=True)
+        ]
+        sent = {name: values for name, values in uploads.metrics.items() if is_figure(name)}  # a rejected one's differ
+        for name, values in (*sent.items(), ("bytes_up", repeat(job.bytes_up(uploads)))):
+            for line, value in zip(lines, values, strict=False):  # repetitions have no end
+                line[name] = value
+        for line in lines if self.number else ():
+            line["attempt"] = self.number + 1
         for line, reason in zip(lines, reasons, strict=True):
             if reason is not None:
                 line["dropped"] = reason
