@@ -48,7 +48,8 @@ def _orders_in_rows(hashes: np.ndarray, owner: np.ndarray, sizes: Sequence[int],
     """The order of each client's hashes of 40 bits, one client after another; equal ones keep their places."""
     if len(set(sizes)) != 1:
         # The client above 40 bits of the hash: one sort orders all clients separately.
-        return np.subtract(_stable_order(owner << np.uint64(40) | hashes), first)
+        order: np.ndarray = _stable_order(owner << np.uint64(40) | hashes) - first
+        return order
     rows: np.ndarray = np.argsort(hashes.reshape(len(sizes), -1), axis=1, kind="stable")
     return rows.reshape(-1)  # short rows are sorted several times faster than everything at once
 
