@@ -65,6 +65,7 @@ def train_stack(
             for path, value in tree.flatten(carried).items():
                 before[path].copy_(value)
         metrics.record(step, result["loss"], result["logs"])
+        del result  # the next step's gradients take its place: one stack of them in memory, not two
     return finish(program, data, all_clients, metrics)
 
 
