@@ -64,6 +64,9 @@ def test_files_are_compared_but_for_what_differs_without_kills(tmp_path: Path) -
     second = {**first, "a.json": b'{"seconds": 2.5, "accuracy": 0.5}'}
     same = {**first, "a.json": b'{"seconds": 9.0, "accuracy": 0.5}', ".fedra": b"b\na.json\n"}
     assert differences(same, first, second) == []
+    assert differences(same, first, first) == []  # both undisturbed ones took as long, by chance
+    assert "a.json differs" in differences({**first, "a.json": b"damage"}, first, first)[0]
+    assert "b differs" in differences({**first, "b": b"damage"}, first, second)[0]
     worse = {**same, "a.json": b'{"seconds": 9.0, "accuracy": 0.4}'}
     assert "a.json differs" in differences(worse, first, second)[0]
     assert differences({**same, "b.tmp": b""}, first, second) == ["b.tmp is left over"]
