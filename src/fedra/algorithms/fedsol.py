@@ -95,8 +95,8 @@ def fedsol(
     """Takes every local gradient at w + rho g_p / ||g_p||, where g_p is the gradient of any proximal term.
 
     Args:
-        rho: Radius of the perturbation; 0 is FedAvg. The paper's 2.0 is too far for narrow networks, which then stay
-            near chance level: try 0.5, an adaptive radius, or the head alone.
+        rho: Radius of the perturbation; 0 is FedAvg. The paper's 2.0 was too far for the narrow networks tried
+            here, which then learn little: try 0.5, an adaptive radius, or the head alone.
         proximal: The term whose gradient gives the direction.
         radius: "fixed", or "adaptive" to scale the perturbation by how far each weight has drifted.
         over: What an adaptive radius normalizes the drift over: a tensor's first dimension ("dim0"), a "tensor" or a
