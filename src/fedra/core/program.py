@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -239,11 +240,14 @@ class StepMetrics:
 
     def summary(self, steps: Sequence[int]) -> tuple[dict[str, list[float]], list[int | None]]:
         """Means over each client's steps, and the first step with a loss that is not finite."""
-        count = torch.tensor(steps, device=self.losses.device)
+        count = torch.from_numpy(np.array(steps)).to(self.losses.device)
         own = torch.arange(self.losses.shape[1], device=count.device) < count[:, None]
-        means = {"train_loss": (torch.where(own, self.losses, 0.0).sum(dim=1) / count).tolist()}
+        losses = torch.where(own, self.losses, 0.0)
+        means = {"train_loss": (losses.sum(dim=1) / count).tolist()}
         means |= {name: self.logs[name].nanmean(dim=1).tolist() for name in sorted(self.logs)}
-        broken = own & ~self.losses.isfinite()
+        broken = ~losses.isfinite()
+        if not broken.any():
+            return means, [None] * len(steps)
         first = torch.where(broken.any(dim=1), broken.int().argmax(dim=1), -1).tolist()
         return means, [step if step >= 0 else None for step in first]
 

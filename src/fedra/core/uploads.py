@@ -87,7 +87,7 @@ class Uploads:
         Returns:
             The selection; the stack itself if it is all of them in their own order.
         """
-        if list(indices) == list(range(len(self))):
+        if are_all(indices, len(self)):
             return self
         rows = torch.tensor(indices, dtype=torch.long)
         return Uploads(
@@ -124,6 +124,11 @@ def _each(record: Upload | Uploads, function: Callable[[Any], Any]) -> dict[str,
     """Apply a function to every tensor and number of a record; returns the fields by name."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     return {n: tree.each(v, function) if isinstance(v, dict) else function(v) for n, v in values.items()}
+
+
+def are_all(indices: Sequence[int], count: int) -> bool:
+    """Whether the indices are those of all `count` rows of a stack, in order."""
+    return indices == range(count) or (len(indices) == count and list(indices) == list(range(count)))
 
 
 def stack_of_one(value: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -225,7 +225,7 @@ class View:
         if batched:
             gradient, losses = self._differentiate(batched, params, names, scope)
             if record and self.trace.loss is None:
-                self._record(batched, losses.detach())
+                self._record(batched, [loss.detach() for loss in losses])
         else:
             gradient = {name: torch.zeros_like(params[name]) for name in names}
         closed = [term for term in terms if term.closed_form]
@@ -247,7 +247,7 @@ class View:
         """
         with torch.no_grad():
             before, self.trace = self.trace, Trace()
-            loss = self._losses([term], params).sum()
+            (loss,) = self._losses([term], params)
             self.trace = before
             return loss
 
@@ -263,48 +263,48 @@ class View:
 
     def _differentiate(
         self, terms: Sequence[Term], params: Params, names: Sequence[str], scope: str
-    ) -> tuple[Params, Tensor]:
+    ) -> tuple[Params, Sequence[Tensor]]:
         if self.functional:
             return self._transform(terms, params, names)
         fresh = {n: params[n].detach().requires_grad_() for n in names if not params[n].requires_grad}
         weights = {**params, **fresh}
         losses = self._losses(terms, weights, head_only=scope == "head")
-        if not losses.requires_grad:  # no term depends on trained parameters
+        total = _add_up(losses)
+        if not total.requires_grad:  # no term depends on trained parameters
             return {n: torch.zeros_like(params[n]) for n in names}, losses
         precision = self.model.precision
-        gradients = torch.autograd.grad(
-            precision.scaled(losses.sum()), [weights[n] for n in names], materialize_grads=True
-        )
+        gradients = torch.autograd.grad(precision.scaled(total), [weights[n] for n in names], materialize_grads=True)
         return precision.unscaled(dict(zip(names, tree.unalias(gradients), strict=True))), losses
 
-    def _transform(self, terms: Sequence[Term], params: Params, names: Sequence[str]) -> tuple[Params, Tensor]:
+    def _transform(
+        self, terms: Sequence[Term], params: Params, names: Sequence[str]
+    ) -> tuple[Params, Sequence[Tensor]]:
         """The same with torch.func, which works inside vmap; parameters not in `names` are constants."""
 
-        def loss(trained: Params) -> tuple[Tensor, tuple[Tensor, Params | None, Tree, Params]]:
+        def loss(trained: Sequence[Tensor]) -> tuple[Tensor, tuple[Any, ...]]:
             before, self.trace = self.trace, Trace()
-            losses = self._losses(terms, {**params, **trained})
+            losses = self._losses(terms, {**params, **dict(zip(names, trained, strict=True))})
             trace, self.trace = self.trace, before
-            return precision.scaled(losses.sum()), (losses, trace.buffers, trace.carried, trace.logs)
+            return precision.scaled(_add_up(losses)), (losses, trace.buffers, trace.carried, trace.logs)
 
         precision = self.model.precision
-        gradient, (losses, buffers, carried, logs) = torch.func.grad(loss, has_aux=True)({n: params[n] for n in names})
+        gradients, (losses, buffers, carried, logs) = torch.func.grad(loss, has_aux=True)([params[n] for n in names])
         if self.trace.buffers is None:
             self.trace.buffers = buffers
         self.trace.carried = carried | self.trace.carried
         self.trace.logs |= logs
-        return precision.unscaled(gradient), losses
+        return precision.unscaled(dict(zip(names, gradients, strict=True))), losses
 
-    def _losses(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> Tensor:
+    def _losses(self, terms: Sequence[Term], params: Params, head_only: bool = False) -> list[Tensor]:
         """The values of the terms."""
         output = self._output(params, head_only)
-        return torch.stack([term.scalar_loss(output, params, self) for term in terms])
+        return [term.scalar_loss(output, params, self) for term in terms]
 
-    def _record(self, terms: Sequence[Term], losses: Tensor) -> None:
+    def _record(self, terms: Sequence[Term], losses: Sequence[Tensor]) -> None:
         """Record the training loss and its terms; NaN counts as infinite, so it shows in the mean."""
-        self.trace.loss = losses.sum()
-        if len(terms) > 1:
-            for term, value in zip(terms, torch.where(losses.isnan(), torch.inf, losses), strict=True):
-                self.log(f"train_loss/{term.name}", value)
+        self.trace.loss = _add_up(losses)
+        for term, value in zip(terms, losses, strict=True) if len(terms) > 1 else ():
+            self.log(f"train_loss/{term.name}", torch.where(value.isnan(), torch.inf, value))
 
     def _output(self, params: Params, head_only: bool) -> Output:
         """The training pass.
@@ -329,6 +329,11 @@ class View:
             # later, perturbed passes do not change the buffers.
             self.trace.buffers = buffers
         return Output(features, logits)
+
+
+def _add_up(losses: Sequence[Tensor]) -> Tensor:
+    """The sum of scalars; a single one as it is, because every operation inside vmap costs time."""
+    return losses[0] if len(losses) == 1 else torch.stack(list(losses)).sum()
 
 
 @dataclass(frozen=True, kw_only=True)

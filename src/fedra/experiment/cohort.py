@@ -51,6 +51,8 @@ class CohortRule:
             drawn = self._sample_independently(count, seed, round, attempt)
         elif self.sampling == "rotation":
             drawn = self._take_turns(count, seed, round)
+        elif size == count:
+            drawn = list(range(count))
         elif self.sampling == "legacy":
             drawn = np.random.RandomState(round + attempt * 100_003).choice(count, size, replace=False).tolist()
         else:

@@ -244,8 +244,10 @@ class RoundAttempt:
         job, uploads = self.job, some.uploads
         form = self.expected.holding(job.classes_of(some.clients[0]))
         reasons = rejection_reasons(uploads, form, possible_sizes(job, some.clients))
-        accepted = [index for index, reason in enumerate(reasons) if reason is None]
-        self.fold.add_rejected([c for c, reason in zip(some.clients, reasons, strict=True) if reason is not None])
+        accepted: Sequence[int] = range(len(uploads))
+        if any(reasons):
+            accepted = [index for index, reason in enumerate(reasons) if reason is None]
+            self.fold.add_rejected([c for c, reason in zip(some.clients, reasons, strict=True) if reason is not None])
         lines = self._upload_lines(some, reasons)
         if isinstance(some, Result) and some.restarted:
             lines[0]["restarted"] = some.restarted
@@ -254,10 +256,10 @@ class RoundAttempt:
                 lines[index] |= observer.upload(some.clients[index], uploads[index], self.start.server)
         self._record(lines)
         if accepted:
-            senders = [some.clients[index] for index in accepted]
+            senders = list(map(some.clients.__getitem__, accepted))
             self.fold.add_stack(job.add_classes(senders, uploads.select(accepted)), senders)
         self.memory |= _pack(self.start.memories, some, accepted)
-        self.examples += sum(uploads.examples[index] for index in accepted) * job.local.epochs
+        self.examples += sum(map(uploads.examples.__getitem__, accepted)) * job.local.epochs
 
     def _take_sum(self, some: Summed) -> None:
         """Fold in a sum over clients, of which nothing else is known one by one."""
@@ -281,7 +283,7 @@ class RoundAttempt:
                 line[name] = value
         for line in lines if self.number else ():
             line["attempt"] = self.number + 1
-        for line, reason in zip(lines, reasons, strict=True):
+        for line, reason in zip(lines, reasons, strict=True) if any(reasons) else ():
             if reason is not None:
                 line["dropped"] = reason
         return lines
@@ -338,14 +340,15 @@ def _metrics(job: ServerJob, start: Start, outcome: EvaluationOutcome, lines: li
     accepted = [line for line in lines if "dropped" not in line]
     received = broadcast(job.algorithm, start.server)
     down = job.bytes_down(start.server.weights, received, [line["client"] for line in lines])
+    restarted = sum(["restarted" in line for line in lines])
     return {
         "round": start.round + 1,
         **outcome.metrics,
         "train_loss": _mean_loss(accepted),
         "clients": len(accepted),
         "dropped": len(lines) - len(accepted),
-        **({"restarted": restarted} if (restarted := sum("restarted" in line for line in lines)) else {}),
-        "bytes_up": sum(line["bytes_up"] for line in lines if "bytes_up" in line),
+        **({"restarted": restarted} if restarted else {}),
+        "bytes_up": sum([line["bytes_up"] for line in lines if "bytes_up" in line]),
         "bytes_down": down,
     }
 
@@ -353,8 +356,8 @@ def _metrics(job: ServerJob, start: Start, outcome: EvaluationOutcome, lines: li
 def _mean_loss(accepted: list[dict[str, Any]]) -> float | None:
     """Return the mean training loss of the clients that reported one; a secure sum has none."""
     known = [line for line in accepted if "train_loss" in line]
-    examples = sum(line["examples"] for line in known)
-    return sum(line["train_loss"] * line["examples"] for line in known) / examples if examples else None
+    examples = sum([line["examples"] for line in known])
+    return sum([line["train_loss"] * line["examples"] for line in known]) / examples if examples else None
 
 
 def _check_finite(server: Server, round: int) -> None:

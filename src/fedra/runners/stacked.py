@@ -29,7 +29,8 @@ from fedra.runners import RUNNERS
 from fedra.runners.base import MOST_WORKERS, Done, Evaluation, Results, Runner, threads
 from fedra.runners.processes import default_workers
 from fedra.runners.sequential import SequentialRunner
-from fedra.runners.stacked_data import JoinedData, StackedData
+from fedra.runners.stacked_clients import StackedClients
+from fedra.runners.stacked_data import StackedData
 from fedra.runners.stacked_round import mixes_examples, train_stack
 from fedra.runners.stacked_states import StateGroup, recall_groups
 
@@ -56,7 +57,7 @@ class StackedRunner:
         self._memory = memory
         self._padding_checked = False
         self._fitting: dict[int, int] = {}  # clients at once, by the number of examples of the largest
-        self._joined: JoinedData | None = None
+        self._last: StackedClients | None = None  # of the round before, unless they take much memory
         self._sequential = SequentialRunner(job, threads or default_workers())
 
     def train(
@@ -92,14 +93,22 @@ class StackedRunner:
             self._fitting[largest] = clients_at_once(self._job, origin, cohort, self._memory)
         return self._fitting[largest]
 
+    def _stack(self, clients: Sequence[int]) -> StackedClients:
+        """What these clients have in every round: that of the stack before, if it had the same clients."""
+        if self._last is not None and self._last.requested == list(clients):
+            return self._last
+        stack = StackedClients(self._job, clients)
+        self._last = stack if stack.nbytes <= CACHE_BYTES else None
+        return stack
+
     def _train_chunk(
         self, round: int, program: ClientProgram, clients: Sequence[int], states: Sequence[StateGroup]
     ) -> Results:
         try:
-            data = StackedData(self._job, round, clients, _secrets(self._job, clients, states), self._joined)
-            self._joined = data.joined if data.joined.nbytes <= CACHE_BYTES else None
+            stack = self._stack(clients)
+            data = StackedData(self._job, round, stack, _secrets(self._job, clients, states))
             check = data.pads and not self._padding_checked
-            order = _places(clients, data.clients)
+            order = _places(clients, stack.clients)
             sorted_states = [StateGroup([order[index] for index in group.indices], group.states) for group in states]
             memories, uploads = train_stack(program, data, sorted_states, check_padding=check)
             self._padding_checked |= data.pads

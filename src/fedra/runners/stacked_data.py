@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedra.core import tree
-from fedra.core.batches import Examples, LocalData, check_labels, check_not_empty
+from fedra.core.batches import Examples, LocalData
 from fedra.core.capabilities import StepDraws
 from fedra.core.draws import Draws
 from fedra.core.job import Job
@@ -24,6 +24,7 @@ from fedra.core.random import shuffles
 from fedra.core.secret_numbers import Secret
 from fedra.core.tree import Tree
 from fedra.core.view import Batch
+from fedra.runners.stacked_clients import StackedClients
 
 
 class StackedBatch(NamedTuple):
@@ -64,76 +65,31 @@ class Source(Protocol):
         ...
 
 
-class JoinedData:
-    """The concatenated examples of a stack's clients, which a later round with the same clients may use again.
-
-    `whole` is None if the clients' transforms differ; `inputs` are prepared, or None if they are augmented.
-    """
-
-    def __init__(self, job: Job, clients: Sequence[int], sizes: Sequence[int]) -> None:
-        self.clients = list(clients)
-        self.whole = job.clients.joined(clients)
-        classes = job.classes if job.owners is None else max(map(job.classes_of, clients))
-        targets = self.whole.targets if self.whole else torch.cat([job.clients[client].targets for client in clients])
-        self.targets = targets.to(job.model.device)
-        self.label_counts = _label_counts(clients, sizes, targets, classes).to(job.model.device)
-        self.inputs: Tensor | None = None
-        if self.whole and self.whole.transform.deterministic:
-            prepared = self.whole.transform.prepare(self.whole.inputs.to(job.model.device))
-            self.inputs = job.model.ready(prepared)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all inputs, raw and prepared."""
-        raw = 0 if self.whole is None else self.whole.inputs.nbytes
-        return raw + (0 if self.inputs is None else self.inputs.nbytes)
-
-
 class StackedData:
     """The data of a stack of clients in one round; `clients`, `examples` and `steps` are in the stack's order.
 
-    `secrets` are where private batches and their noise come from; `joined` are the examples of an earlier round.
+    `secrets` are where private batches and their noise come from.
     """
 
     def __init__(
-        self,
-        job: Job,
-        round: int,
-        clients: Sequence[int],
-        secrets: Mapping[int, Secret | None] | None = None,
-        joined: JoinedData | None = None,
+        self, job: Job, round: int, stack: StackedClients, secrets: Mapping[int, Secret | None] | None = None
     ) -> None:
-        self.secrets = secrets or {}
-        local = job.local
-        self._epochs = local.epochs
+        self.clients, self.examples, self.steps = stack.clients, stack.examples, stack.steps
+        self.example_counts, self.label_counts = stack.example_counts, stack.label_counts
+        self.secrets, self.sizes = secrets or {}, stack.sizes
+        self._stack = stack
+        self._epochs = job.local.epochs
         self._dtype, self._device = job.model.dtype, job.model.device
-        counts = np.fromiter(map(job.clients.size, clients), np.int64, len(clients))
-        check_not_empty(clients[int(counts.argmin())], int(counts.min()))
-        different, kind = np.unique(counts, return_inverse=True)  # clients of one size have the same batches
-        lengths = [[end - start for start, end in local.batch_ranges(size)] for size in different.tolist()]
-        steps = local.epochs * np.array(list(map(len, lengths)))[kind]
-        order = np.argsort(-steps, kind="stable")
-        self.clients: list[int] = np.asarray(clients)[order].tolist()
-        self.examples: list[int] = counts[order].tolist()
-        self.steps: list[int] = steps[order].tolist()
-        batches = np.zeros((len(lengths), self.steps[0]), dtype=np.int64)
-        for row, own in zip(batches, lengths, strict=True):
-            row[: local.epochs * len(own)] = own * local.epochs
-        self.sizes = batches[kind[order]]
-        sampled = self._sample(job, round) if local.sampling == "poisson" else None
+        sampled = self._sample(job, round) if job.local.sampling == "poisson" else None
+        if sampled is not None:
+            self.sizes = self.sizes.copy()
         for row, found in enumerate(sampled or ()):
             self.sizes[row, : self.steps[row]] = list(map(len, found))
-        same = joined is not None and joined.clients == self.clients
-        self.joined = joined if joined is not None and same else JoinedData(job, self.clients, self.examples)
-        self.label_counts = self.joined.label_counts
         draws = bool(job.algorithm.with_capability(StepDraws))
         self._draws = [Draws(job.algorithm, job.model, job.seed, round, client) for client in self.clients if draws]
-        steps_per_epoch = np.array(self.steps)[:, None] // local.epochs
-        self._epoch = torch.from_numpy(np.arange(self.steps[0]) // steps_per_epoch).to(self._device)
-        self._active = (np.array(self.steps)[:, None] > np.arange(self.steps[0])).sum(axis=0).tolist()
-        whole, inputs = self.joined.whole, self.joined.inputs
+        whole, inputs = stack.whole, stack.inputs
         self._source: Source = (
-            Gathered(inputs, self.joined.targets, self._rows(job, round, sampled))
+            Gathered(inputs, stack.targets, self._rows(job, round, sampled))
             if inputs is not None
             else Augmented(job, round, self.clients, whole.split(self.examples) if whole else None, self.secrets)
         )
@@ -149,21 +105,20 @@ class StackedData:
     def _rows(self, job: Job, round: int, sampled: list[list[np.ndarray]] | None) -> np.ndarray:
         """(clients, steps, batch): the rows of every batch in the concatenated data of the clients."""
         if sampled is None:
-            return _shuffled_rows(job, round, self.clients, self.examples, self.sizes)
-        starts = np.cumsum([0, *self.examples[:-1]])[:, None, None]
-        rows = np.broadcast_to(starts, (*self.sizes.shape, max(int(self.sizes.max()), 1))).copy()
+            return self._stack.rows_in(shuffles(job.seed, round, self.clients, self.examples, self._epochs))
+        rows = np.broadcast_to(self._stack.starts, (*self.sizes.shape, max(int(self.sizes.max()), 1))).copy()
         for own, batches in zip(rows, sampled, strict=True):
             for step, found in enumerate(batches):
                 own[step, : len(found)] += found
         return rows
 
     def __iter__(self) -> Iterator[StackedBatch]:
-        for step, active in enumerate(self._active):
+        for step, active in enumerate(self._stack.active):
             sizes = self.sizes[:active, step]
             width = max(int(sizes.max()), 1)  # Poisson batches may all be empty
             inputs, targets, rows = self._source.take(step, active, width)
             mask, drawn = self._mask(sizes, width), self._drawn(sizes, width)
-            yield StackedBatch(inputs, targets, mask, sizes, drawn, rows, self._epoch[:active, step])
+            yield StackedBatch(inputs, targets, mask, sizes, drawn, rows, self._stack.epoch[:active, step])
 
     @property
     def pads(self) -> bool:
@@ -179,7 +134,7 @@ class StackedData:
         """The rows and inputs of all examples once, a batch of every client at a time."""
         assert isinstance(self._source, Gathered), "inputs are augmented"
         sizes, width = np.array(self.examples), int(self.sizes.max())
-        starts = np.cumsum([0, *self.examples[:-1]])[:, None]
+        starts = self._stack.starts[:, :, 0]
         for begin in range(0, int(sizes.max()), width):
             active = int(np.flatnonzero(sizes > begin)[-1]) + 1
             index = begin + np.arange(width)
@@ -245,27 +200,6 @@ class Augmented:
         return inputs, torch.stack([_pad_first(batch.targets, width) for batch in batches]), None
 
 
-def _shuffled_rows(
-    job: Job, round: int, clients: Sequence[int], counts: Sequence[int], sizes: np.ndarray
-) -> np.ndarray:
-    """(clients, steps, batch): the rows of the batches of shuffled epochs."""
-    local = job.local
-    orders = shuffles(job.seed, round, clients, counts, local.epochs)
-    starts = np.cumsum([0, *counts[:-1]])[:, None]
-    steps = np.arange(sizes.shape[1])
-    steps_per_epoch = (sizes > 0).sum(axis=1, keepdims=True) // local.epochs
-    epoch, batch = np.divmod(steps, steps_per_epoch)
-    begin = epoch * orders.shape[1] + starts + batch * (local.batch or 0)
-    slots = np.arange(sizes.max())
-    real = slots < sizes[:, :, None]
-    if real.all():
-        unpadded: np.ndarray = orders.reshape(-1)[begin[:, :, None] + slots] + starts[:, :, None]
-        return unpadded
-    rows = np.broadcast_to(starts[:, :, None], real.shape).copy()
-    rows[real] += orders.reshape(-1)[(begin[:, :, None] + slots)[real]]
-    return rows
-
-
 def _pad_first(values: Tensor, width: int) -> Tensor:
     """Pad to the width with the first example."""
     missing = width - len(values)
@@ -275,12 +209,3 @@ def _pad_first(values: Tensor, width: int) -> Tensor:
 def _pad_zeros(values: Tensor, width: int) -> Tensor:
     """Pad to the width with zeros."""
     return torch.cat([values, values.new_zeros(width - len(values), *values.shape[1:])])
-
-
-def _label_counts(clients: Sequence[int], sizes: Sequence[int], targets: Tensor, classes: int) -> Tensor:
-    """(clients, classes): each client's number of examples per class; `targets` are the concatenated labels."""
-    owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
-    labels = targets.cpu()
-    for index in owner[(labels < 0) | (labels >= classes)].tolist():
-        check_labels(clients[index], labels[owner == index], classes)
-    return torch.bincount(owner * classes + labels, minlength=len(sizes) * classes).view(len(sizes), classes)

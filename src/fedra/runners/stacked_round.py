@@ -6,15 +6,15 @@ stack: clients that have finished their steps drop out at its end, and padding m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
-from torch.func import vmap
 
 from fedra.core import tree
-from fedra.core.capabilities import ClientState
+from fedra.core.capabilities import ClientState, Teachers
 from fedra.core.private_steps import add_noise, private_steps
 from fedra.core.program import ClientProgram, StepMetrics
 from fedra.core.sharing import Sharing
@@ -83,10 +83,10 @@ def begin(program: ClientProgram, data: StackedData, states: Sequence[StateGroup
     memory = tree.unflatten(_recall(program, len(data.clients), states))
     own: Tree = {
         "memory": {name: memory.get(name, {}) for name in program.algorithm.with_capability(ClientState)},
-        "examples": torch.tensor(data.examples, dtype=program.model.dtype, device=program.model.device),
+        "examples": data.example_counts,
         "label_counts": data.label_counts,
     }
-    state: Tree = vmap(lambda one: program.init(_client(program, one)))(own)
+    state = stack.map_clients(lambda one: program.init(_client(program, one)), own)
     private = memory.get(Sharing.name, {})
     for kind in ("params", "buffers"):  # private values already differ between clients and keep their strides
         values = state[kind].items()
@@ -97,6 +97,8 @@ def begin(program: ClientProgram, data: StackedData, states: Sequence[StateGroup
 
 def _recall(program: ClientProgram, clients: int, states: Sequence[StateGroup]) -> Params:
     """The state of every client by path: stored, or the initial one."""
+    if not states and not program.algorithm.with_capability(ClientState):
+        return {}
     groups: list[tuple[Sequence[int], Params]] = []
     for indices, stored in states:
         if tree.flatten(program.memory(stored[0])).keys() == stored.values.keys():
@@ -126,7 +128,7 @@ def compute_step(program: ClientProgram, own: Tree, batch: StackedBatch, known: 
     stacked |= {"inputs": batch.inputs, "targets": batch.targets, "drawn": batch.drawn, "epoch": batch.epoch}
     if batch.rows is not None and known:
         stacked["teachers"] = stacked_teachers.select(known, batch.rows)
-    over_clients: Callable[[Tree], Tree] = vmap(lambda one: _compute_one(program, one), randomness="error")
+    over_clients = partial(stack.map_clients, partial(_compute_one, program))
     if batch.mask is None:
         return over_clients(stacked)
     if not mixes_examples(program.model.module):
@@ -152,6 +154,8 @@ def _compute_one(program: ClientProgram, own: Tree) -> Tree:
 
 
 def _run_teachers(program: ClientProgram, client: Client, batch: Batch) -> Outputs:
+    if not program.algorithm.with_capability(Teachers):
+        return {}
     return teacher_outputs(program.model, teacher_weights(program.algorithm, client), {}, batch)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from fedra.core import tree
 from fedra.core.tree import Params, Tree
+from fedra.core.uploads import are_all
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class StackedTrees(Sequence[Tree]):
 
     def select(self, indices: Sequence[int]) -> StackedTrees:
         """A selection of the trees; the stack itself if it is all of them in their own order."""
-        if list(indices) == list(range(self.size)):
+        if are_all(indices, self.size):
             return self
         rows = torch.tensor(indices, dtype=torch.long)
         return StackedTrees({p: v.index_select(0, rows.to(v.device)) for p, v in self.values.items()}, len(indices))

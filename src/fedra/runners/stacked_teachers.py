@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from fedra.core import tree
 from fedra.core.capabilities import Teachers
@@ -22,9 +21,9 @@ from fedra.runners.stacked_data import StackedData
 def look_up(compute: Callable[[Tree], Outputs], own: Tree, data: StackedData) -> Params:
     """The outputs by path, (examples of all clients, ...); `compute` returns those of one client on given inputs."""
     known: Params = {}
-    over_clients = vmap(lambda one: as_tree(compute(one)))
     for rows, inputs in data.in_order():
-        outputs = over_clients({**stack.take_first(own, len(rows)), "inputs": inputs})
+        batch = {**stack.take_first(own, len(rows)), "inputs": inputs}
+        outputs = stack.map_clients(lambda one: as_tree(compute(one)), batch)
         for path, value in tree.flatten(outputs).items():
             entry = known.setdefault(path, value.new_empty(sum(data.examples), *value.shape[2:]))
             entry[rows.reshape(-1)] = value.flatten(0, 1)

@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from fedra.core import tree
 from fedra.core.model import Model
 from fedra.core.tree import Params, Tree
 from fedra.errors import ConfigError
 from fedra.runners.stacked_states import StackedTrees
+
+
+def map_clients(function: Callable[[Tree], Tree], values: Tree) -> Tree:
+    """Map a function of one client's tree over a stack of them with `vmap`.
+
+    Tensors go in and out as flat lists, which torch walks several times faster than nested dicts.
+    """
+    leaves: list[Tensor] = []
+    form, returned = _number_leaves(values, leaves), Tree()
+
+    def map_one(*own: Tensor) -> tuple[Tensor, ...]:
+        found: list[Tensor] = []
+        returned.update(_number_leaves(function(_fill(form, own)), found))
+        return tuple(found)
+
+    return _fill(returned, vmap(map_one, randomness="error")(*leaves))
+
+
+def _number_leaves(values: Tree, leaves: list[Tensor]) -> Tree:
+    """Append all tensors of a tree to `leaves`; returns the tree with their indices in place of them."""
+
+    def number(value: Tensor) -> Any:
+        leaves.append(value)
+        return len(leaves) - 1
+
+    return tree.each(values, number)
+
+
+def _fill(form: Tree, leaves: Sequence[Tensor]) -> Tree:
+    """The inverse of `_number_leaves`."""
+    return tree.each(form, cast(Any, leaves.__getitem__))
 
 
 def stack_trees(trees: Sequence[Tree], what: str, hook: str) -> Params:
