@@ -19,7 +19,7 @@ from fedra.core.random import scoped_seed
 from fedra.core.round import begin, broadcast, init_server, server_update
 from fedra.core.round_zero import round_zero
 from fedra.core.teachers import teacher_outputs, teacher_weights
-from fedra.core.tree import Params, Tree, flatten
+from fedra.core.tree import Params, Tree, each, flatten
 from fedra.core.uploads import Uploads
 from fedra.core.view import Batch, Client, Server, Upload, View
 from fedra.data.clients import SeparateClients
@@ -217,6 +217,7 @@ def scene(
     origin, memory = work.common(first), work.client_state(0, first, {})
     names = algorithm.sharing.received(origin, memory).params
     program = work.program(0, origin, sent, names)
+    memory = each(program.memory(memory), torch.clone)  # a first memory may be the received tensors themselves
     client, state = begin(program, memory, data)
     if stir:
         noise = torch.Generator().manual_seed(3)

@@ -47,6 +47,10 @@ THREAD_WORK = 2**20
 """Weights of a stack per thread; with fewer, a kernel ends before a second thread has started."""
 
 
+NAMED = 10
+"""Clients of a stack that an error names."""
+
+
 class StackedRunner:
     """See `stacked`."""
 
@@ -113,7 +117,7 @@ class StackedRunner:
             memories, uploads = train_stack(program, data, sorted_states, check_padding=check)
             self._padding_checked |= data.pads
         except Exception as error:
-            error.add_note(f"in round {round + 1}, in the stack of clients {list(clients)}")
+            error.add_note(f"in round {round + 1}, in the stack of clients {_list_some(clients)}")
             if isinstance(error, RuntimeError) and ("vmap" in str(error) or "functorch" in str(error)):
                 raise ConfigError(_explain(error, self._job.model.module)) from error
             raise
@@ -126,6 +130,12 @@ def _places(clients: Sequence[int], in_stack: Sequence[int]) -> Sequence[int]:
         return range(len(in_stack))
     places = {client: place for place, client in enumerate(in_stack)}
     return [places[client] for client in clients]
+
+
+def _list_some(clients: Sequence[int]) -> str:
+    """The first clients, and how many more there are."""
+    more = f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+    return ", ".join(map(str, clients[:NAMED])) + more
 
 
 def _secrets(job: Job, clients: Sequence[int], states: Sequence[StateGroup]) -> dict[int, Secret | None]:
