@@ -113,6 +113,13 @@ def test_columns_are_compared_within_a_row() -> None:
     assert outcome(claim, cells, ["low", "high"]) == "holds"
 
 
+def test_rows_without_rivals_are_compared_with_themselves_alone() -> None:
+    cells = {(row, column): values for row in "ab" for column, values in (("high", CLEAR), ("low", LOW))}
+    claim = Claim("high > low", "greater", ("a", "b"), columns=("high",), other_columns=("low",))
+    verdict = decide(claim, cells, ["high", "low"])
+    assert [test.name for test in verdict.tests] == ["a: high - low", "b: high - low"]
+
+
 def test_what_was_not_run_is_named_and_decides_nothing() -> None:
     cells = {("a", "x"): CLEAR, ("b", "x"): LOW}
     claim = Claim("a > all", "greater", ("a",), ("b", "missing"))

@@ -121,7 +121,7 @@ class Claim:
             the columns. "steadier": the left row varies less over the columns than the right rows. "peak": the left
             row's best value lies in `columns` rather than in `other_columns`.
         left: The rows that the claim is about.
-        right: The rows they are compared with; the left rows if empty.
+        right: The rows they are compared with; if empty, each left row is compared with its own `other_columns`.
         columns: The columns; all if empty.
         other_columns: For "greater", "less" and "peak": columns that the cells in `columns` are compared with, instead
             of their own.
@@ -239,17 +239,16 @@ Pair = tuple[str, list[float] | None]
 def _comparisons(
     claim: Claim, values: Values, columns: list[str], others: list[str], positions: Mapping[str, float]
 ) -> list[Pair]:
-    right = claim.right or claim.left
     if claim.kind in ("increasing", "decreasing"):
         sign = 1.0 if claim.kind == "increasing" else -1.0
         return [_trend(claim, row, columns, values, positions, sign) for row in claim.left]
     if claim.kind == "steadier":
-        return [_steadier(left, other, columns, values) for left in claim.left for other in right]
+        return [_steadier(left, other, columns, values) for left in claim.left for other in claim.right]
     if claim.kind == "peak":
         return [_peak(row, columns, others, values) for row in claim.left]
     found: list[Pair] = []
     for left in claim.left:
-        for other in right:
+        for other in claim.right or (left,):  # a row without a rival is compared with its own other columns
             for column in columns:
                 for against in others or [column]:
                     if (left, column) != (other, against):
