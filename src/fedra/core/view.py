@@ -302,7 +302,8 @@ class View:
 
     def _record(self, terms: Sequence[Term], losses: Sequence[Tensor]) -> None:
         """Record the training loss and its terms; NaN counts as infinite, so it shows in the mean."""
-        self.trace.loss = _add_up(losses)
+        # A copy: the run keeps it, and the loss itself lies between the large blocks of the pass, which it would split.
+        self.trace.loss = _add_up(losses).clone()
         for term, value in zip(terms, losses, strict=True) if len(terms) > 1 else ():
             self.log(f"train_loss/{term.name}", torch.where(value.isnan(), torch.inf, value))
 

@@ -64,7 +64,7 @@ class StackedClients:
 
     @cached_property
     def _places(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Where the orders of all epochs have the examples of each batch, and which of them are no padding."""
+        """Where the orders of all epochs have the examples of each batch, and which of them are real, not padding."""
         own_steps = (self.sizes > 0).sum(axis=1, keepdims=True)
         epoch, batch = np.divmod(np.arange(self.sizes.shape[1]), own_steps // self._local.epochs)
         begin = epoch * sum(self.examples) + self.starts[:, :, 0] + batch * (self._local.batch or 0)
