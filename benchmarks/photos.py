@@ -1,9 +1,9 @@
 """What the way of a photograph costs: the warp of a crop, detection around its network, identification of many.
 
-The warp is compared with OpenCV's, one thread each; the detector with the bare run of its network on the same input;
-the identification of 32 photographs (640x480, JPEG) with the embedding of their crops alone, by MobileFaceNet. The
-detector is the YuNet file that FEDRA_TEST_YUNET names, or a network of the same layers with random weights, as MTCNN's
-always are.
+The warp is compared with OpenCV's, one thread each; the detector with the bare run of its network on the same input,
+planes of floats; the identification of 32 photographs (640x480, JPEG) with the embedding of their crops alone, by
+MobileFaceNet. The detector is the YuNet file that FEDRA_TEST_YUNET names, or a network of the same layers with random
+weights, as MTCNN's always are.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import onnxruntime
 import torch
 from made_detectors import shift_for, write_mtcnn, write_yunet
 from measure import Row, Timings, cores, in_turns, main, parser
@@ -34,6 +36,10 @@ WARP, DETECTION = 2.0, 1.15
 SIZE = (112, 112)
 CROPS = 200
 """Crops per repeat: one takes a tenth of a millisecond."""
+CALLS = 15
+"""Detections while a detector is open."""
+
+Opener = Callable[[], YuNet | MTCNN]
 
 
 def _portrait(width: int, height: int) -> Bytes:
@@ -94,29 +100,30 @@ def _warp_rows(repeats: int, crops: int) -> list[Row]:
     ]
 
 
-def _open_yunet(folder: Path) -> tuple[YuNet, str]:
-    """The detector, and what its network is."""
+def _open_yunet(folder: Path) -> tuple[Opener, str]:
+    """How the detector is opened, and what its network is."""
     if given := os.environ.get("FEDRA_TEST_YUNET"):
-        return YuNet(given), "YuNet"
+        return lambda: YuNet(given), "YuNet"
     path, image = folder / "yunet.onnx", _portrait(640, 480)
     write_yunet(path)
     write_yunet(path, shift_for(path, _inputs(YuNet(path), image)[0][1], 10))
-    return YuNet(path), "YuNet's layers"
+    return lambda: YuNet(path), "YuNet's layers"
 
 
-def _open_mtcnn(folder: Path) -> tuple[MTCNN, str]:
-    """The detector with random weights, and scores that let about as many candidates pass as in photographs."""
+def _open_mtcnn(folder: Path) -> tuple[Opener, str]:
+    """The same for MTCNN: random weights, and scores that let about as many candidates pass as in photographs."""
     write_mtcnn(folder)
-    return MTCNN(folder, scores=(0.8, 0.06, 0.85)), "MTCNN's layers"
+    return lambda: MTCNN(folder, scores=(0.8, 0.06, 0.85)), "MTCNN's layers"
 
 
-def _inputs(detector: YuNet | MTCNN, image: Bytes) -> list[tuple[Network, Floats]]:
-    """Every network that a detector runs on an image, with its input."""
-    seen: list[tuple[Network, Floats]] = []
+def _inputs(detector: YuNet | MTCNN, image: Bytes) -> list[tuple[Path, Floats]]:
+    """Every network that a detector runs on an image, with its input as planes of floats."""
+    seen: list[tuple[Path, Floats]] = []
     run = Network.__call__
 
-    def record(network: Network, values: Floats) -> dict[str, Floats]:
-        seen.append((network, np.array(values, dtype=np.float32, order="C")))
+    def record(network: Network, values: Floats | Bytes) -> dict[str, Floats]:
+        planes = values[..., ::-1].transpose(0, 3, 1, 2) if values.dtype == np.uint8 else values
+        seen.append((network.path, np.array(planes, dtype=np.float32, order="C")))
         return run(network, values)
 
     with mock.patch.object(Network, "__call__", record):
@@ -124,23 +131,44 @@ def _inputs(detector: YuNet | MTCNN, image: Bytes) -> list[tuple[Network, Floats
     return seen
 
 
-def _detection_rows(detector: YuNet | MTCNN, layers: str, sizes: Sequence[tuple[int, int]], repeats: int) -> list[Row]:
+def _bare_networks(inputs: Sequence[tuple[Path, Floats]]) -> Callable[[], object]:
+    """The networks of a detector, each with its input, and nothing around them."""
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3
+    opened = {path: onnxruntime.InferenceSession(path, settings) for path, _ in inputs}
+    calls = [(opened[path], {opened[path].get_inputs()[0].name: values}) for path, values in inputs]
+    return lambda: [session.run(None, values) for session, values in calls]
+
+
+def _one_open_at_a_time(rivals: Mapping[str, Callable[[], Callable[[], object]]], repeats: int) -> Timings:
+    """Time CALLS calls of each rival in turns: onnxruntime's threads wait actively and slow other sessions down."""
+    seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    for repeat in range(repeats):
+        for name in list(rivals)[:: 1 if repeat % 2 else -1]:
+            call = rivals[name]()
+            timings = in_turns({name: call}, CALLS, warm_up=3)
+            seconds[name] += timings.seconds[name]
+            del call
+    return Timings(seconds)
+
+
+def _detection_rows(opener: Opener, layers: str, sizes: Sequence[tuple[int, int]], repeats: int) -> list[Row]:
     rows = []
     for width, height in sizes:
         image = _portrait(width, height)
-        inputs = [(network._session, {network._input.name: values}) for network, values in _inputs(detector, image)]
-        rivals: dict[str, Callable[[], object]] = {
-            "detector": lambda image=image: detector(image),
-            "bare": lambda inputs=inputs: [session.run(None, values) for session, values in inputs],
+        inputs = _inputs(opener(), image)
+        rivals: dict[str, Callable[[], Callable[[], object]]] = {
+            "detector": lambda image=image: partial(opener(), image),
+            "bare": lambda inputs=inputs: _bare_networks(inputs),
         }
-        timings = in_turns(rivals, repeats, warm_up=3)
+        timings = _one_open_at_a_time(rivals, repeats)
         what = f"{layers}: detection in {width}x{height} pixels against the bare network, time"
         ratio = timings.ratio("detector", "bare")
         rows.append(Row(what, ratio, target=DETECTION, note=timings.note("detector", "bare")))
     return rows
 
 
-def _identify_rows(detector: YuNet, folder: Path, photos: int, repeats: int) -> list[Row]:
+def _identify_rows(detector: YuNet | MTCNN, folder: Path, photos: int, repeats: int) -> list[Row]:
     torch.manual_seed(0)
     recognizer = FaceRecognizer(build("mobilefacenet", (3, *SIZE), 10).eval(), detector, size=112)
     image, paths = _portrait(640, 480), []
@@ -173,10 +201,10 @@ def measure(quick: bool) -> list[Row]:
     rows = _warp_rows(*((2, 2) if quick else (15, CROPS)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        detector, layers = _open_yunet(folder)
-        rows += _detection_rows(detector, layers, sizes, 2 if quick else 25)
-        rows += _detection_rows(*_open_mtcnn(folder), sizes[:1], 2 if quick else 15)
-        rows += _identify_rows(detector, folder, 3 if quick else 32, 1 if quick else 5)
+        opener, layers = _open_yunet(folder)
+        rows += _detection_rows(opener, layers, sizes, 1 if quick else 10)
+        rows += _detection_rows(*_open_mtcnn(folder), sizes[:1], 1 if quick else 5)
+        rows += _identify_rows(opener(), folder, 3 if quick else 32, 1 if quick else 5)
     return rows
 
 

@@ -26,7 +26,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "ray": ("ray",),
     "tsne": ("openTSNE",),
-    "faces": ("onnxruntime",),
+    "faces": ("onnx", "onnxruntime"),
     "onnx": ("onnx", "onnxruntime"),
     "index": ("faiss",),
     "federation": ("flwr", "cryptography"),

@@ -61,12 +61,12 @@ def test_suppression_equals_a_loop(of_smaller: bool) -> None:
 @pytest.mark.parametrize("size", [(31, 20), (40, 57), (90, 100)])
 def test_resized_pictures_are_pillow_s(size: tuple[int, int]) -> None:
     picture = Image.fromarray(np.random.default_rng(2).integers(0, 256, (70, 57, 3), dtype=np.uint8))
-    expected = np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    expected = np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR))
     found = resize(np.asarray(picture), size)  # which may not be written to
     assert found.shape == expected.shape
     assert np.abs(found.astype(int) - expected).max() <= 1
     turned = resize(np.array(picture)[::-1], size)
-    assert np.abs(turned[:, ::-1].astype(int) - expected).max() <= 1
+    assert np.abs(turned[::-1].astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("box", [(3, 4, 20, 30), (-5, -3, 10, 12), (40, 55, 80, 90), (-9, 90, -2, 99), (70, 0, 75, 5)])
@@ -83,17 +83,20 @@ class FakeYuNet:
     def __init__(self, path: Path, *, sides: tuple[Any, Any] = ("height", "width"), longest: int = 10_000) -> None:
         self.outputs = {f"{kind}_{stride}": [] for stride in yunet.STRIDES for kind in yunet.KINDS}
         self.input_shape = [1, 3, *sides]
-        self.longest = longest
+        self.sides, self.longest = sides, longest
         self.seen: list[tuple[int, ...]] = []
+
+    def take_images(self) -> None:
+        self.input_shape = [1, *self.sides, 3]
 
     def __call__(self, canvas: np.ndarray) -> dict[str, np.ndarray]:
         self.seen.append(canvas.shape)
         found = {}
         for stride in yunet.STRIDES:
-            rows, columns = (side // stride for side in canvas.shape[2:])
+            rows, columns = (side // stride for side in canvas.shape[1:3])
             for kind, width in zip(yunet.KINDS, (1, 1, 4, 10), strict=True):
                 found[f"{kind}_{stride}"] = np.zeros((1, rows * columns, width), np.float32)
-            if stride == 16 and max(canvas.shape[2:]) <= self.longest:
+            if stride == 16 and max(canvas.shape[1:3]) <= self.longest:
                 cell = 2 * columns + 3
                 found["cls_16"][0, cell], found["obj_16"][0, cell] = 0.81, 1.2
                 found["bbox_16"][0, cell] = (0.5, -0.25, np.log(2), np.log(3))
@@ -110,7 +113,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> tuple[yunet.YuNet,
 def test_yunet_s_cells_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     detector, network = fake(monkeypatch)
     (found,) = detector(np.zeros((70, 100, 3), np.uint8))
-    assert network.seen == [(1, 3, 96, 128)]
+    assert network.seen == [(1, 96, 128, 3)]
     assert found.score == pytest.approx(0.9)
     np.testing.assert_allclose(found.box, [56 - 16, 28 - 24, 56 + 16, 28 + 24], rtol=1e-6)
     expected = (np.arange(10).reshape(5, 2) / 10 + [3, 2]) * 16
@@ -120,19 +123,42 @@ def test_yunet_s_cells_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_photographs_are_shrunk_until_a_face_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     detector, network = fake(monkeypatch, longest=320)
     (found,) = detector(np.zeros((1500, 3000, 3), np.uint8))
-    assert network.seen == [(1, 3, 320, 640), (1, 3, 160, 320)]
+    assert network.seen == [(1, 320, 640, 3), (1, 160, 320, 3)]
     np.testing.assert_allclose(
         found.landmarks, (np.arange(10).reshape(5, 2) / 10 + [3, 2]) * 16 * 3000 / 320, rtol=1e-6
     )
     detector, network = fake(monkeypatch, longest=0)
     assert detector(np.zeros((2, 1, 3), np.uint8)) == []
-    assert network.seen == [(1, 3, 32, 32)]
+    assert network.seen == [(1, 32, 32, 3)]
 
 
 def test_a_file_of_fixed_size_gets_that_size(monkeypatch: pytest.MonkeyPatch) -> None:
     detector, network = fake(monkeypatch, sides=(640, 640))
     detector(np.zeros((100, 2000, 3), np.uint8))
-    assert set(network.seen) == {(1, 3, 640, 640)}
+    assert set(network.seen) == {(1, 640, 640, 3)}
+
+
+@pytest.mark.parametrize("sides", [("height", "width"), (40, 64)])
+def test_a_network_that_takes_images_sees_the_planes(tmp_path: Path, sides: tuple[Any, Any]) -> None:
+    helper = pytest.importorskip("onnx.helper")
+    weights = np.random.default_rng(4).normal(size=(2, 3, 3, 3)).astype(np.float32)
+    inputs = [
+        helper.make_tensor_value_info("weights", 1, weights.shape),  # as files before ONNX 1.3 list them
+        helper.make_tensor_value_info("input", 1, [1, 3, *sides]),
+    ]
+    outputs = [helper.make_tensor_value_info("output", 1, [1, 2, "rows", "columns"])]
+    values = helper.make_tensor("weights", 1, weights.shape, weights.ravel())
+    node = helper.make_node("Conv", ["input", "weights"], ["output"])
+    graph = helper.make_graph([node], "made", inputs, outputs, [values])
+    model = helper.make_model(graph, ir_version=3, opset_imports=[helper.make_opsetid("", 11)])
+    (tmp_path / "made.onnx").write_bytes(model.SerializeToString())
+    image = np.random.default_rng(5).integers(0, 256, (1, 40, 64, 3), dtype=np.uint8)
+    network = onnx.Network(tmp_path / "made.onnx")
+    expected = network(image[..., ::-1].transpose(0, 3, 1, 2).astype(np.float32))
+    network.take_images()
+    assert network.input_shape == [1, *sides, 3]
+    np.testing.assert_array_equal(network(image)["output"], expected["output"])
+    np.testing.assert_array_equal(network(image[:, ::-1])["output"], network(image[:, ::-1].copy())["output"])
 
 
 def likeness(window: np.ndarray) -> float:
@@ -209,8 +235,9 @@ def test_wrong_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         open_detector(tmp_path / "text.onnx")
 
 
-def test_without_onnxruntime_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
+def test_without_onnxruntime_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setitem(__import__("sys").modules, missing, None)
     with pytest.raises(ConfigError, match=r"pip install 'fedra\[faces\]'"):
         onnx.Network(tmp_path / "any.onnx")
 

@@ -70,7 +70,7 @@ class MTCNN:
         height, width = image.shape[:2]
         scale = min(1.0, LONGEST / max(height, width))
         size = max(1, round(height * scale)), max(1, round(width * scale))
-        picture = np.ascontiguousarray(resize(image, size).transpose(1, 2, 0))
+        picture = np.ascontiguousarray(resize(image, size))
         boxes = self._propose(picture)
         boxes = self._refine(picture, boxes)
         found = self._finalize(picture, boxes)
@@ -101,7 +101,7 @@ class MTCNN:
     def _propose_level(self, picture: Bytes, scale: float) -> Candidates:
         height, width = picture.shape[:2]
         size = max(CELL, round(height * scale)), max(CELL, round(width * scale))
-        found = self._run(0, resize(picture, size)[None])
+        found = self._run(0, resize(picture, size).transpose(2, 0, 1)[None])
         rows, columns = np.nonzero(found[2][0, ..., 1] >= self._scores[0])
         corner = np.stack([columns, rows], axis=1) * STRIDE
         ratio = np.array([width / size[1], height / size[0]])
@@ -126,7 +126,7 @@ class MTCNN:
         whole = whole[(whole[:, 2:] > whole[:, :2]).all(axis=1)]
         if not len(whole):
             return Candidates(np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4)), np.zeros((0, 5, 2)))
-        crops = np.stack([resize(_cut(picture, box), (side, side)) for box in whole.tolist()])
+        crops = np.stack([resize(_cut(picture, box), (side, side)).transpose(2, 0, 1) for box in whole.tolist()])
         found = {width: values.astype(np.float64) for width, values in self._run(stage, crops).items()}
         kept = found[2][:, 1] >= self._scores[stage]
         corners, sides = whole[kept, :2], (whole[:, 2:] - whole[:, :2])[kept]

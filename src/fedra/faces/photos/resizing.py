@@ -17,18 +17,20 @@ def resize(image: Bytes, size: tuple[int, int]) -> Bytes:
         size: Height and width of the result.
 
     Returns:
-        `uint8` (C, height, width): channels first, as networks read it.
+        `uint8` (height, width, C).
 
     Example:
         >>> resize(np.zeros((960, 1280, 3), np.uint8), (480, 640)).shape
-        (3, 480, 640)
+        (480, 640, 3)
     """
     import torch
     from torch.nn.functional import interpolate
 
     if image.shape[:2] == size:
-        return image.transpose(2, 0, 1)
+        return image
     # torch reads neither negative strides nor, without a warning, memory that cannot be written to.
     pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))
-    resized: Bytes = interpolate(pixels.permute(2, 0, 1)[None], size, mode="bilinear", antialias=True)[0].numpy()
-    return resized
+    # In this order the new dimension has a stride that lets torch see channels last, and keep them there.
+    resized = interpolate(pixels[None].permute(0, 3, 1, 2), size, mode="bilinear", antialias=True)
+    turned: Bytes = resized[0].permute(1, 2, 0).numpy()
+    return turned

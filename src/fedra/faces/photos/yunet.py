@@ -56,7 +56,8 @@ class YuNet:
                 f"the detector file '{path}' must be a YuNet network, got one with the outputs {names}: give YuNet of "
                 "2022 or later, or a folder with MTCNN's pnet.onnx, rnet.onnx and onet.onnx"
             )
-        height, width = self._network.input_shape[2:]
+        self._network.take_images()
+        height, width = self._network.input_shape[1:3]
         self._fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
         self.fingerprint = f"yunet {self._network.sha256[:16]} {score:g} {overlap:g}"
 
@@ -71,40 +72,41 @@ class YuNet:
         scale = side / max(height, width)
         size = max(1, round(height * scale)), max(1, round(width * scale))
         canvas = self._pad(resize(image, size))
-        boxes, scores, points = self._decode(self._network(canvas), canvas.shape[2:])
+        boxes, scores, points = self._decode(self._network(canvas), canvas.shape[1:3])
         ratio = np.array([width / size[1], height / size[0]])
         return [
             Detection((boxes[row].reshape(2, 2) * ratio).ravel(), float(scores[row]), points[row] * ratio)
             for row in suppress(boxes, scores, self._overlap)
         ]
 
-    def _pad(self, planes: Bytes) -> Floats:
-        """Return the network's input: BGR from 0 to 255, padded at the right and bottom to a multiple of a cell."""
-        height, width = planes.shape[1:]
+    def _pad(self, image: Bytes) -> Bytes:
+        """Return the network's input (1, H, W, 3): padded at the right and bottom to a multiple of a cell."""
+        height, width = image.shape[:2]
         sides = self._fixed or tuple(-(-side // STRIDES[-1]) * STRIDES[-1] for side in (height, width))
-        canvas = np.empty((1, 3, *sides), dtype=np.float32)
-        canvas[:, :, height:] = 0
-        canvas[:, :, :height, width:] = 0
-        for plane, target in zip(planes[::-1], canvas[0], strict=True):
-            target[:height, :width] = plane
+        if sides == (height, width):
+            return image[None]
+        canvas = np.zeros((1, *sides, 3), dtype=np.uint8)
+        canvas[0, :height, :width] = image
         return canvas
 
     def _decode(
         self, found: dict[str, Floats], sides: tuple[int, ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return boxes (N, 4), scores (N,) and points (N, 5, 2) of all cells that reach the score."""
-        parts = []
+        cells, values = [np.zeros((0, 3))], [np.zeros((0, 16))]
         for stride in STRIDES:
             outputs = [found[f"{kind}_{stride}"][0] for kind in KINDS]
             # Most cells are far below the score: only the others are decoded, in double precision.
-            rows = np.flatnonzero(outputs[0] * outputs[1] >= 0.99 * self._score**2)
-            cells = np.stack(np.divmod(rows, sides[1] // stride)[::-1], axis=1)
-            parts.append((np.hstack([output[rows] for output in outputs]), cells, np.full((len(rows), 1), stride)))
-        values, cells, strides = (np.concatenate(part) for part in zip(*parts, strict=True))
-        values = values.astype(np.float64)
-        scores = np.sqrt(values[:, 0].clip(0, 1) * values[:, 1].clip(0, 1))
-        center, half = (cells + values[:, 2:4]) * strides, np.exp(values[:, 4:6]) * strides / 2
-        boxes = np.hstack([center - half, center + half])
-        points = (cells[:, None] + values[:, 6:].reshape(-1, 5, 2)) * strides[:, None]
+            rows = (outputs[0] * outputs[1] >= 0.99 * self._score**2).nonzero()[0]
+            if len(rows):
+                columns = sides[1] // stride
+                cells.append(np.stack([rows % columns, rows // columns, np.full(len(rows), stride)], axis=1))
+                values.append(np.concatenate([output[rows] for output in outputs], axis=1))
+        cell, value = np.concatenate(cells), np.concatenate(values)
+        corner, strides = cell[:, :2], cell[:, 2:]
+        scores = np.sqrt(value[:, :2].clip(0, 1).prod(axis=1))
+        center, half = (corner + value[:, 2:4]) * strides, np.exp(value[:, 4:6]) * strides / 2
+        boxes = np.concatenate([center - half, center + half], axis=1)
+        points = (corner[:, None] + value[:, 6:].reshape(-1, 5, 2)) * strides[:, None]
         kept = scores >= self._score
         return boxes[kept], scores[kept], points[kept]
