@@ -2,7 +2,8 @@
 
 1,000 clients x 20 examples, an MLP of 64-64-10, batch 10, one epoch, plain SGD. The stacked runner and the bare loops
 use all cores; sequential runs as it does by default, on one. Methods whose clients remember something (SCAFFOLD,
-FedDyn, MOON, Ditto) are compared with FedAvg, and with bare loops of their own, which show what is arithmetic.
+FedDyn, MOON, Ditto) are compared with FedAvg, and with bare loops of their own, which show what is arithmetic;
+and with five epochs.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from fedra.models import build
 CLIENTS, EXAMPLES, BATCH, LR = SMALL.clients, SMALL.images, SMALL.batch, SMALL.lr
 ALPHA, MU, TEMPERATURE, STRENGTH = 0.1, 0.1, 0.5, 0.1
 """FedDyn's, MOON's and Ditto's fields, the defaults of fedra."""
+
+EPOCHS = 5
 
 Values = tuple[Tensor, ...]
 
@@ -171,7 +174,7 @@ MOON runs two more and Ditto trains a second one, which takes longer whatever th
 """
 
 
-def job_of(inputs: Tensor, targets: Tensor, lr: float = LR, algorithm: Algorithm | None = None) -> Job:
+def job_of(inputs: Tensor, targets: Tensor, lr: float = LR, algorithm: Algorithm | None = None, epochs: int = 1) -> Job:
     """One client for each row."""
     model = Model(build("mlp", (WIDTH,), CLASSES, seed=0, hidden=(WIDTH,)))
     clients = SeparateClients([Examples(*pair) for pair in zip(inputs, targets, strict=True)])
@@ -179,7 +182,7 @@ def job_of(inputs: Tensor, targets: Tensor, lr: float = LR, algorithm: Algorithm
         algorithm=algorithm or fedavg(),
         model=model,
         clients=clients,
-        local=LocalTraining(epochs=1, batch=BATCH, lr=lr),
+        local=LocalTraining(epochs=epochs, batch=BATCH, lr=lr),
         classes=CLASSES,
         seed=0,
     )
@@ -235,7 +238,26 @@ def measure(quick: bool) -> list[Row]:
                 note=timings.note(own),
             ),
         ]
-    return rows
+    return rows + _rows_of_several_epochs(inputs, targets, repeats)
+
+
+def _rows_of_several_epochs(inputs: Tensor, targets: Tensor, repeats: int) -> list[Row]:
+    """The same methods with several local epochs, as papers have them: frozen models run once a round."""
+    recipes: dict[str, Callable[[], Algorithm]] = {name: recipe for name, (recipe, _, _) in REMEMBERING.items()}
+    rivals = {
+        name: Federation(job_of(inputs, targets, algorithm=recipe(), epochs=EPOCHS), "stacked")
+        for name, recipe in {"fedavg": fedavg, **recipes}.items()
+    }
+    timings = in_turns(rivals, repeats, warm_up=2)
+    return [
+        Row(
+            f"{name} against fedavg, both stacked, {EPOCHS} epochs, round time",
+            timings.ratio(name, "fedavg"),
+            target=1.5,
+            note=timings.note(name),
+        )
+        for name in recipes
+    ]
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from fedra.experiment.rounds import rounds
 from fedra.models.zoo import build
 from fedra.parts.objective import ModelContrast
 from fedra.runners import RUNNERS
+from fedra.runners.stacked_data import LOOKUP_BATCHES
 from fedra.storage.state import State
 from toy import CLASSES, LOCAL, History, Net, clients, conv, distance, job, mlp, run, start
 
@@ -316,13 +317,13 @@ def test_without_padding_every_mean_is_right() -> None:
 
 @pytest.mark.parametrize("transform", [AsIs(), Noisy()], ids=["looked up", "at every step"])
 def test_teachers_speak_once_a_round_where_inputs_repeat(transform: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = job(fedntd(), data=clients(sizes=(8, 8), transform=transform), local=LOCAL)  # type: ignore[arg-type]
+    size = (LOOKUP_BATCHES + 1) * LOCAL.batch
+    work = job(fedntd(), data=clients(sizes=(size, size), transform=transform), local=LOCAL)  # type: ignore[arg-type]
     heard, output = [], work.model.output
     monkeypatch.setattr(work.model, "output", lambda weights, inputs: heard.append(1) or output(weights, inputs))
     run(work, ((0, 1),), runner="stacked", chunk=2, threads=1)
-    epoch = len(LOCAL.batch_ranges(8))
     assert LOCAL.epochs > 1
-    assert len(heard) == (epoch if transform == AsIs() else epoch * LOCAL.epochs)
+    assert len(heard) == (2 if transform == AsIs() else len(LOCAL.batch_ranges(size)) * LOCAL.epochs)
 
 
 def test_a_stack_gets_threads_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,9 @@ from fedra.core.tree import Tree
 from fedra.core.view import Batch
 from fedra.runners.stacked_clients import StackedClients
 
+LOOKUP_BATCHES = 4
+"""Batches of a client in one pass of a frozen model, which keeps no values for gradients."""
+
 
 class StackedBatch(NamedTuple):
     """One step's batches; `sizes` are their numbers of examples, `mask` is None without padding.
@@ -131,9 +134,10 @@ class StackedData:
         return self._epochs > 1 and isinstance(self._source, Gathered)
 
     def in_order(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows and inputs of all examples once, a batch of every client at a time."""
+        """The rows and inputs of all examples once, a few batches of every client at a time."""
         assert isinstance(self._source, Gathered), "inputs are augmented"
-        sizes, width = np.array(self.examples), int(self.sizes.max())
+        sizes = np.array(self.examples)
+        width = min(LOOKUP_BATCHES * int(self.sizes.max()), int(sizes.max()))
         starts = self._stack.starts[:, :, 0]
         for begin in range(0, int(sizes.max()), width):
             active = int(np.flatnonzero(sizes > begin)[-1]) + 1
