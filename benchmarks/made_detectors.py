@@ -15,7 +15,6 @@ from fedra.faces.photos.mtcnn import FILES
 from fedra.faces.photos.yunet import KINDS, STRIDES
 
 Side = int | str
-WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 BLOCKS = ((16, 16), (16, 16), (16, 32), (32, 32), (32, 64), *[(64, 64)] * 7)
 """Channels of the blocks of YuNet's backbone."""
 POOLED = (0, 4, 6, 8)
@@ -93,15 +92,15 @@ def write_yunet(path: Path, shift: float = 0.0) -> None:
     # A face of twelve cells, with the points where faces have them.
     biases: dict[str, object] = {"obj": 99.0, "bbox": np.log(12), "kps": (template(112) - 56).ravel() / 112 * 12}
     for stride, level in zip(reversed(STRIDES), levels, strict=True):
-        for kind in KINDS:
+        for kind, width in KINDS.items():
             bias = biases.get(kind, shift if stride == 8 else -99.0)
-            found = graph.block(level, 64, WIDTHS[kind], bias, scale=0.1 if kind == "cls" else 0.01)
+            found = graph.block(level, 64, width, bias, scale=0.1 if kind == "cls" else 0.01)
             found = graph.add("Transpose", found, perm=[0, 2, 3, 1])
             names = (None, f"{kind}_{stride}") if kind in ("cls", "obj") else (f"{kind}_{stride}", None)
-            found = graph.add("Reshape", found, graph.constant([1, -1, WIDTHS[kind]], np.int64), name=names[0])
+            found = graph.add("Reshape", found, graph.constant([1, -1, width], np.int64), name=names[0])
             if names[1]:
                 graph.add("Sigmoid", found, name=names[1])
-    outputs = {f"{kind}_{stride}": [1, "cells", WIDTHS[kind]] for kind in KINDS for stride in STRIDES}
+    outputs = {f"{kind}_{stride}": [1, "cells", width] for kind, width in KINDS.items() for stride in STRIDES}
     graph.save(path, [1, 3, "height", "width"], outputs)
 
 

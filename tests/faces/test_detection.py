@@ -81,6 +81,7 @@ class FakeYuNet:
     sha256 = "0" * 64
 
     def __init__(self, path: Path, *, sides: tuple[Any, Any] = ("height", "width"), longest: int = 10_000) -> None:
+        self.path = path
         self.outputs = {f"{kind}_{stride}": [] for stride in yunet.STRIDES for kind in yunet.KINDS}
         self.input_shape = [1, 3, *sides]
         self.sides, self.longest = sides, longest
@@ -94,7 +95,7 @@ class FakeYuNet:
         found = {}
         for stride in yunet.STRIDES:
             rows, columns = (side // stride for side in canvas.shape[1:3])
-            for kind, width in zip(yunet.KINDS, (1, 1, 4, 10), strict=True):
+            for kind, width in yunet.KINDS.items():
                 found[f"{kind}_{stride}"] = np.zeros((1, rows * columns, width), np.float32)
             if stride == 16 and max(canvas.shape[1:3]) <= self.longest:
                 cell = 2 * columns + 3
@@ -120,6 +121,27 @@ def test_yunet_s_cells_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found.landmarks, expected, rtol=1e-6)
 
 
+def test_outputs_of_another_shape_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector, network = fake(monkeypatch)
+    monkeypatch.setattr(
+        FakeYuNet, "__call__", lambda self, canvas: {name: np.zeros((1, 5, 1)) for name in self.outputs}
+    )
+    network.path = Path("odd.onnx")
+    with pytest.raises(DataError, match=r"'cls_8' of .*odd\.onnx' must have the shape \(1, 192, 1\), got \(1, 5, 1\)"):
+        detector(np.zeros((70, 100, 3), np.uint8))
+
+
+def test_faces_that_are_not_finite_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector, network = fake(monkeypatch)
+    found = network(np.zeros((1, 96, 128, 3), np.uint8))
+    found["bbox_16"][0, 2 * 8 + 3, 2:] = 1e30
+    monkeypatch.setattr(FakeYuNet, "__call__", lambda self, canvas: found)
+    (face,) = detector(np.zeros((96, 128, 3), np.uint8))
+    assert np.isfinite(face.box).all()
+    found["kps_16"][0, 2 * 8 + 3, 4] = np.nan
+    assert detector(np.zeros((96, 128, 3), np.uint8)) == []
+
+
 def test_large_photographs_are_shrunk_until_a_face_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     detector, network = fake(monkeypatch, longest=320)
     (found,) = detector(np.zeros((1500, 3000, 3), np.uint8))
@@ -138,8 +160,8 @@ def test_a_file_of_fixed_size_gets_that_size(monkeypatch: pytest.MonkeyPatch) ->
     assert set(network.seen) == {(1, 640, 640, 3)}
 
 
-@pytest.mark.parametrize("sides", [("height", "width"), (40, 64)])
-def test_a_network_that_takes_images_sees_the_planes(tmp_path: Path, sides: tuple[Any, Any]) -> None:
+def write_small(path: Path, sides: tuple[Any, Any]) -> None:
+    """Write a network of one convolution."""
     helper = pytest.importorskip("onnx.helper")
     weights = np.random.default_rng(4).normal(size=(2, 3, 3, 3)).astype(np.float32)
     inputs = [
@@ -151,7 +173,12 @@ def test_a_network_that_takes_images_sees_the_planes(tmp_path: Path, sides: tupl
     node = helper.make_node("Conv", ["input", "weights"], ["output"])
     graph = helper.make_graph([node], "made", inputs, outputs, [values])
     model = helper.make_model(graph, ir_version=3, opset_imports=[helper.make_opsetid("", 11)])
-    (tmp_path / "made.onnx").write_bytes(model.SerializeToString())
+    path.write_bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("sides", [("height", "width"), (40, 64)])
+def test_a_network_that_takes_images_sees_the_planes(tmp_path: Path, sides: tuple[Any, Any]) -> None:
+    write_small(tmp_path / "made.onnx", sides)
     image = np.random.default_rng(5).integers(0, 256, (1, 40, 64, 3), dtype=np.uint8)
     network = onnx.Network(tmp_path / "made.onnx")
     expected = network(image[..., ::-1].transpose(0, 3, 1, 2).astype(np.float32))
@@ -159,6 +186,10 @@ def test_a_network_that_takes_images_sees_the_planes(tmp_path: Path, sides: tupl
     assert network.input_shape == [1, *sides, 3]
     np.testing.assert_array_equal(network(image)["output"], expected["output"])
     np.testing.assert_array_equal(network(image[:, ::-1])["output"], network(image[:, ::-1].copy())["output"])
+    with pytest.raises(
+        DataError, match=r"made\.onnx' must be a network that runs on 1 x 1 x 1 x 3 numbers, got an error"
+    ):
+        network(image[:, :1, :1])
 
 
 def likeness(window: np.ndarray) -> float:
@@ -237,9 +268,10 @@ def test_wrong_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
 def test_without_onnxruntime_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    write_small(tmp_path / "any.onnx", ("height", "width"))
     monkeypatch.setitem(__import__("sys").modules, missing, None)
-    with pytest.raises(ConfigError, match=r"pip install 'fedra\[faces\]'"):
-        onnx.Network(tmp_path / "any.onnx")
+    with pytest.raises(ConfigError, match=rf"needs {missing}: pip install 'fedra\[faces\]'"):
+        onnx.Network(tmp_path / "any.onnx").take_images()
 
 
 def test_the_public_file_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import onnx
 import tomli_w
+from google.protobuf import json_format
 
 Tree = Any
 
@@ -186,5 +188,9 @@ GZIP = Format(lambda data: {"inside": gzip.decompress(data)}, lambda tree: gzip.
 TENSORS = Format(parse_tensors, build_tensors)
 ZIP = Format(parse_zip, build_zip)
 TAR = Format(parse_tar, build_tar)
+ONNX = Format(
+    lambda data: json_format.MessageToDict(onnx.load_model_from_string(data)),
+    lambda tree: json_format.ParseDict(tree, onnx.ModelProto()).SerializeToString(),
+)
 MATLAB = Format(parse_matlab, build_matlab)
 PACKET = Format(parse_packet, build_packet)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
-from fuzz_formats import BYTES, JSON, TENSORS, WORDS
+from fuzz_formats import BYTES, JSON, ONNX, TENSORS, WORDS
 from fuzz_target import Target
+from onnx import helper
 from targets_of_data import photo
 
 from fedra.faces.benchmarks.ijb_lists import read_points, read_subjects, read_template_media, read_template_pairs
@@ -22,8 +24,10 @@ from fedra.faces.datasets.recordio import MAGIC, RecordFile, read_property, reco
 from fedra.faces.datasets.verification_sets import _read_bin
 from fedra.faces.metrics.feature_files import read_features
 from fedra.faces.photos.known_points import KnownPoints
+from fedra.faces.photos.yunet import KINDS, STRIDES, YuNet
 from fedra.faces.recognition.gallery_file import GalleryContent, GalleryMetadata, names_in
 from fedra.faces.recognition.model_source import ModelSource
+from fedra.faces.recognition.onnx_model import open_onnx_embedder
 from fedra.faces.recognition.thresholds import Decision, TemplateThreshold, read_decision
 
 
@@ -124,6 +128,60 @@ def read_bin(folder: Path) -> None:
     _read_bin(folder / "lfw.bin", 8, True)
 
 
+@cache
+def detector() -> Mapping[str, bytes]:
+    """A network with YuNet's inputs and outputs: every cell is a weighted mean of its pixels."""
+    nodes, constants, outputs = [], [], []
+    for stride in STRIDES:
+        for kind, width in KINDS.items():
+            name = f"{kind}_{stride}"
+            weights = helper.make_tensor(f"weights_{name}", 1, [width, 3, 1, 1], [0.01] * 3 * width)
+            constants += [weights, helper.make_tensor(f"shape_{name}", 7, [3], [1, -1, width])]
+            nodes += [
+                helper.make_node(
+                    "AveragePool", ["input"], [f"mean_{name}"], kernel_shape=[stride] * 2, strides=[stride] * 2
+                ),
+                helper.make_node("Conv", [f"mean_{name}", weights.name], [f"sum_{name}"]),
+                helper.make_node("Transpose", [f"sum_{name}"], [f"turned_{name}"], perm=[0, 2, 3, 1]),
+                helper.make_node("Reshape", [f"turned_{name}", f"shape_{name}"], [name]),
+            ]
+            outputs.append(helper.make_tensor_value_info(name, 1, [1, "cells", width]))
+    inputs = [helper.make_tensor_value_info("input", 1, [1, 3, "height", "width"])]
+    graph = helper.make_graph(nodes, "cells", inputs, outputs, constants)
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
+    return {"detector.onnx": model.SerializeToString()}
+
+
+def detect(folder: Path) -> None:
+    """Open a detector and look for faces; boxes and points must be finite."""
+    image = np.arange(60 * 80 * 3, dtype=np.uint8).reshape(60, 80, 3)
+    for face in YuNet(folder / "detector.onnx")(image):
+        assert np.isfinite(face.box).all()
+        assert np.isfinite(face.landmarks).all()
+
+
+@cache
+def exported_model() -> Mapping[str, bytes]:
+    """A network with the metadata of an exported one: the embedding is an image's mean color."""
+    nodes = [
+        helper.make_node("Cast", ["images"], ["floats"], to=1),
+        helper.make_node("ReduceMean", ["floats"], ["embeddings"], axes=[1, 2], keepdims=0),
+    ]
+    inputs = [helper.make_tensor_value_info("images", 2, ["batch", 8, 8, 3])]
+    outputs = [helper.make_tensor_value_info("embeddings", 1, ["batch", 3])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "color", inputs, outputs), ir_version=8, opset_imports=[helper.make_opsetid("", 13)]
+    )
+    about = {"input": "images", "input_layout": "N,H,W,C", "input_type": "uint8", "input_shape": "[3, 8, 8]"}
+    helper.set_model_props(model, about)
+    return {"face.onnx": model.SerializeToString()}
+
+
+def embed(folder: Path) -> None:
+    found = open_onnx_embedder(folder / "face.onnx")(torch.arange(2 * 3 * 8 * 8).reshape(2, 3, 8, 8).to(torch.uint8))
+    assert len(found) == 2
+
+
 PEOPLE = "2\n2\nAda 3\nGrace 2\n1\nEdsger 4\n"
 PAIRS = "2\t1\nAda\t1\t2\nAda\t1\tGrace\t1\nEdsger\t1\t3\nEdsger\t1\tGrace\t2\n"
 SIMILAR = "".join("Ada/Ada_0001.jpg\nAda/Ada_0002.jpg\nAda/Ada_0001.jpg\nBob/Bob_0001.jpg\n" for _ in range(10))
@@ -177,6 +235,8 @@ def targets() -> list[Target]:
         Target("gallery", "staff.gallery", TENSORS, gallery, search),
         Target("threshold", "threshold.json", JSON, threshold, decide),
         Target("points", "points.json", JSON, points, align),
+        Target("detector", "detector.onnx", ONNX, detector, detect),
+        Target("onnx-model", "face.onnx", ONNX, exported_model, embed),
         Target("record-file", "train.rec", BYTES, records, read_records),
         Target("record-index", "train.idx", WORDS, records, read_records),
         Target("record-property", "property", BYTES, records, read_records),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fedra.errors import ConfigError
+
 
 def read_interleaved(content: bytes, name: str) -> bytes:
     """Put the split of an image into planes in front of a network.
@@ -15,8 +17,11 @@ def read_interleaved(content: bytes, name: str) -> bytes:
     Returns:
         The network with an input of bytes (1, H, W, 3), red first, in its place.
     """
-    import onnx
-    from onnx import TensorProto, helper
+    try:
+        import onnx
+        from onnx import TensorProto, helper
+    except ImportError:
+        raise ConfigError("face detection needs onnx: pip install 'fedra[faces]'") from None
 
     network = onnx.load_model_from_string(content)
     graph = network.graph

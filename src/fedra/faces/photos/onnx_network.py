@@ -1,4 +1,4 @@
-"""ONNX networks run by onnxruntime (the extra `faces`)."""
+"""The networks of detectors."""
 
 from __future__ import annotations
 
@@ -10,52 +10,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedra.data.decoding import Bytes
-from fedra.errors import ConfigError, DataError
+from fedra.errors import DataError
 from fedra.faces.photos.interleaved_input import read_interleaved
+from fedra.faces.photos.onnx_session import CPU, OnnxSession
 
 Floats = NDArray[np.float32]
-PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
+PROVIDERS = ("CUDAExecutionProvider", CPU)
 
 
 class Network:
     """An ONNX network with one input; a call returns all outputs by name."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import onnx  # noqa: F401
-            import onnxruntime  # noqa: F401
-        except ImportError:
-            raise ConfigError("face detection needs onnx and onnxruntime: pip install 'fedra[faces]'") from None
         if not path.is_file():
             raise DataError(f"the detector file '{path}' does not exist: check the path, or choose 'yunet'")
-        self.path, self._content = path, path.read_bytes()
-        self.sha256 = hashlib.sha256(self._content).hexdigest()
-        self._open(self._content)
+        self.path = path
+        self._open()
+        self.sha256 = hashlib.sha256(self._session.content).hexdigest()
 
-    def _open(self, content: bytes) -> None:
-        import onnxruntime
-
-        settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = 3
-        available = [name for name in PROVIDERS if name in onnxruntime.get_available_providers()]
-        try:
-            self._session = onnxruntime.InferenceSession(content, settings, providers=available)
-        except Exception as error:  # onnxruntime's errors share no base class
-            reason = str(error).partition("\n")[0]
-            raise DataError(f"the detector file '{self.path}' is not a usable ONNX network ({reason})") from None
-        self._input = self._session.get_inputs()[0]
-        self.outputs: dict[str, list[Any]] = {item.name: item.shape for item in self._session.get_outputs()}
+    def _open(self, content: bytes | None = None) -> None:
+        self._session = OnnxSession(self.path, "detector file", DataError, "give another file", PROVIDERS, content)
+        self.outputs = self._session.outputs
 
     def take_images(self) -> None:
         """From now on take images (1, H, W, 3) of bytes, red first, instead of planes (1, 3, H, W), blue first."""
-        self._open(read_interleaved(self._content, self._input.name))
+        self._open(read_interleaved(self._session.content, self._session.input.name))
 
     @property
     def input_shape(self) -> list[Any]:
         """Shape of the input; a dynamic dimension is given by its name."""
-        shape: list[Any] = self._input.shape
+        shape: list[Any] = self._session.input.shape
         return shape
 
     def __call__(self, values: Floats | Bytes) -> dict[str, Floats]:
-        found = self._session.run(None, {self._input.name: np.ascontiguousarray(values)})
-        return dict(zip(self.outputs, found, strict=True))
+        return self._session(values)

@@ -27,7 +27,10 @@ PUBLIC = RemoteFile(
 """The file of the OpenCV Zoo, under the MIT license."""
 
 STRIDES = (8, 16, 32)
-KINDS = ("cls", "obj", "bbox", "kps")
+KINDS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
+"""Outputs of each stride, and their numbers per cell."""
+LARGEST = 10.0
+"""Logarithm of the largest side of a face, in cells: far beyond any image."""
 SIDES = (640, 320, 1280)
 """Longer sides to resize the image to, tried in order until a face is found: small images reveal large faces."""
 
@@ -93,9 +96,10 @@ class YuNet:
         self, found: dict[str, Floats], sides: tuple[int, ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return boxes (N, 4), scores (N,) and points (N, 5, 2) of all cells that reach the score."""
-        cells, values = [np.zeros((0, 3))], [np.zeros((0, 16))]
+        cells, values = [np.zeros((0, 3))], [np.zeros((0, sum(KINDS.values())))]
         for stride in STRIDES:
-            outputs = [found[f"{kind}_{stride}"][0] for kind in KINDS]
+            count = (sides[0] // stride) * (sides[1] // stride)
+            outputs = [self._checked(f"{kind}_{stride}", found, (1, count, width)) for kind, width in KINDS.items()]
             # Most cells are far below the score: only the others are decoded, in double precision.
             rows = (outputs[0] * outputs[1] >= 0.99 * self._score**2).nonzero()[0]
             if len(rows):
@@ -105,8 +109,19 @@ class YuNet:
         cell, value = np.concatenate(cells), np.concatenate(values)
         corner, strides = cell[:, :2], cell[:, 2:]
         scores = np.sqrt(value[:, :2].clip(0, 1).prod(axis=1))
-        center, half = (corner + value[:, 2:4]) * strides, np.exp(value[:, 4:6]) * strides / 2
+        center, half = (corner + value[:, 2:4]) * strides, np.exp(value[:, 4:6].clip(max=LARGEST)) * strides / 2
         boxes = np.concatenate([center - half, center + half], axis=1)
         points = (corner[:, None] + value[:, 6:].reshape(-1, 5, 2)) * strides[:, None]
-        kept = scores >= self._score
+        kept = (scores >= self._score) & np.isfinite(value).all(axis=1)
         return boxes[kept], scores[kept], points[kept]
+
+    def _checked(self, name: str, found: dict[str, Floats], shape: tuple[int, ...]) -> Floats:
+        """Return an output without its first dimension, or raise if its shape is not YuNet's."""
+        values = found[name]
+        if values.shape != shape:
+            raise DataError(
+                f"the output '{name}' of the detector file '{self._network.path}' must have the shape {shape}, got "
+                f"{values.shape}: give YuNet of 2022 or later"
+            )
+        first: Floats = values[0]
+        return first

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
-from fedra.errors import ConfigError, RunError
-from fedra.file_reading import LARGE, read_file
+from fedra.errors import RunError
+from fedra.faces.photos.onnx_session import OnnxSession
 from fedra.models import Embedder
 
 Side = Annotated[int, Field(ge=1, le=10_000)]
@@ -35,26 +36,17 @@ def open_onnx_embedder(path: Path) -> Embedder:
     Returns:
         The embedder; mirror images are not added, since an application that uses the file does not add them either.
     """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ConfigError("an .onnx model needs onnxruntime: pip install 'fedra[faces]'") from None
-    settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 3
-    try:
-        content = read_file(path, LARGE)
-        session = onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
-    except OSError as error:
-        raise RunError(f"the model file '{path}' cannot be read ({error.strerror}): check the path") from None
-    except Exception as error:  # onnxruntime's errors share no base class
-        reason = str(error).partition("\n")[0][:200]
-        raise RunError(f"the model file '{path}' is not a usable ONNX network ({reason}): export it again") from None
-    about = _read_metadata(path, session.get_modelmeta().custom_metadata_map)
-    name = session.get_inputs()[0].name
+    session = OnnxSession(path, "model file", RunError, "export it again")
+    about = _read_metadata(path, session.metadata)
 
     def embed(images: Tensor) -> Tensor:
-        found = session.run(None, {name: images.permute(0, 2, 3, 1).contiguous().numpy()})
-        return torch.from_numpy(found[0])
+        found = next(iter(session(images.permute(0, 2, 3, 1).numpy()).values()))
+        if getattr(found, "dtype", None) != np.float32 or found.ndim != 2 or len(found) != len(images):
+            raise RunError(
+                f"the first output of the model file '{path}' must be one embedding of floats per image, got another "
+                "one: export it again"
+            )
+        return torch.from_numpy(found)
 
     return Embedder(embed, lambda images: images, about.input_shape, fit="crop")
 
