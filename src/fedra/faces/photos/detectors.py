@@ -11,7 +11,7 @@ from fedra.faces.photos.yunet import YuNet, public_yunet
 
 
 def open_detector(name: Path | str) -> Detector:
-    """Open a detector by its name or files; needs onnxruntime (`pip install 'fedra[faces]'`).
+    """Open a detector by its name or files; needs the extra `faces` (`pip install 'fedra[faces]'`).
 
     Args:
         name: "yunet" for the public YuNet file (downloaded once), the path of a YuNet `.onnx` file, or a folder with
