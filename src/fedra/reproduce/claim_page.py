@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedra.errors import DataError
 from fedra.reproduce.entries import PAPERS, SIZES, PaperEntry, list_entries, read_paper
+from fedra.reproduce.verdicts import Claim, Outcome
 from fedra.writing import write_atomically
 
 UNTESTED = "not yet tested"
+OUTCOMES: tuple[str, ...] = (*get_args(Outcome), UNTESTED)
 Records = Mapping[tuple[str, str], list[dict[str, Any]]]
 """Records of reproductions by paper and entry."""
 
@@ -62,7 +65,8 @@ def claims_text(records: Records) -> str:
     for paper in PAPERS:
         about = read_paper(paper)
         parts += [f"## {paper}", about["citation"]]
-        parts += [f"**What decides:** {about['control']}"] if about.get("control") else []
+        parts += [f"**What decides:** {about['control']}", "**What came out here:**"]
+        parts.append("\n".join(f"- {line}" for line in about["found"]))
         rows = [row for entry in list_entries(paper) for row in _rows(entry, records)]
         parts.append("\n".join(["| entry | claim | verdict | why |", "| --- | --- | --- | --- |", *rows]))
     return "\n\n".join(parts) + "\n"
@@ -71,12 +75,7 @@ def claims_text(records: Records) -> str:
 def _rows(entry: PaperEntry, records: Records) -> list[str]:
     rows = []
     for claim in entry.claims:
-        tested = [
-            (record, verdict)
-            for record in records.get((entry.paper, entry.name), [])
-            for verdict in record["claims"]
-            if verdict["claim"] == claim.text
-        ]
+        tested = _find_verdicts(entry, claim, records)
         text = claim.text if claim.where != "control" else f"*control:* {claim.text}"
         if not tested:
             rows.append(f"| {entry.name} | {_cell(text)} | {UNTESTED} | |")
@@ -90,19 +89,34 @@ def _rows(entry: PaperEntry, records: Records) -> list[str]:
 
 
 def _totals(records: Records) -> str:
-    claims = [(entry, claim) for paper in PAPERS for entry in list_entries(paper) for claim in entry.claims]
-    last: dict[str, int] = {}
-    for entry, claim in claims:
-        found = [
-            verdict["outcome"]
-            for record in records.get((entry.paper, entry.name), [])
-            for verdict in record["claims"]
-            if verdict["claim"] == claim.text
-        ]
-        outcome = found[-1] if found else UNTESTED
-        last[outcome] = last.get(outcome, 0) + 1
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(last.items()))
-    return f"{len(claims)} claims and controls; by the largest size that was run: {counts}."
+    """Return a table that counts the verdicts of each paper, by the largest size that was run."""
+    counts = {paper: Counter(_last_outcomes(paper, records)) for paper in PAPERS}
+    lines = [
+        f"{sum(count.total() for count in counts.values())} claims and controls, by the largest size that was run:",
+        "",
+        f"| paper | {' | '.join(OUTCOMES)} |",
+        f"| --- |{' ---: |' * len(OUTCOMES)}",
+    ]
+    for paper, count in counts.items():
+        lines.append(f"| [{paper}](#{paper}) | {' | '.join(str(count[outcome]) for outcome in OUTCOMES)} |")
+    return "\n".join(lines)
+
+
+def _last_outcomes(paper: str, records: Records) -> Iterator[str]:
+    for entry in list_entries(paper):
+        for claim in entry.claims:
+            tested = _find_verdicts(entry, claim, records)
+            yield tested[-1][1]["outcome"] if tested else UNTESTED
+
+
+def _find_verdicts(entry: PaperEntry, claim: Claim, records: Records) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the records that decided a claim, each with its verdict, the largest size last."""
+    return [
+        (record, verdict)
+        for record in records.get((entry.paper, entry.name), [])
+        for verdict in record["claims"]
+        if verdict["claim"] == claim.text
+    ]
 
 
 def _cell(text: str) -> str:

@@ -177,7 +177,7 @@ def read_paper(paper: str) -> dict[str, Any]:
         paper: A name from `PAPERS`.
 
     Returns:
-        The citation, the control that decides its claims, and the sizes.
+        The citation, the control that decides its claims, what was found here, and the sizes.
 
     Example:
         >>> read_paper("fedgc")["citation"][:13]
