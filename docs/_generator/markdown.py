@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from fedra.config.section import NamedSection
 from fedra.core.part import Part
 from fedra.losses import LOSSES
 from fedra.losses.angular_loss import AngularLoss
@@ -134,6 +135,8 @@ def _kind(annotation: Any) -> str:
         return f"part ([{annotation.name}]({{root}}parts.md))"
     if inspect.isclass(annotation) and issubclass(annotation, AngularLoss):
         return "loss ([any margin loss]({root}losses/index.md))"
+    if inspect.isclass(annotation) and issubclass(annotation, NamedSection):
+        return "table with a name"
     return NAMES.get(annotation) or str(getattr(annotation, "__name__", annotation))
 
 

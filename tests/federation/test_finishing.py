@@ -17,6 +17,7 @@ from fedra.errors import ConfigError
 from fedra.evaluation.personal_models import train_personal_models
 from fedra.faces.metrics import Scores
 from fedra.federation import joining, wire
+from fedra.federation.flower.session import SiteSession
 from fedra.federation.link import Answer
 from fedra.federation.site_folder import read_end
 from fedra.federation.site_tests import rates_of
@@ -130,6 +131,20 @@ def test_a_site_with_the_final_model_leaves_when_there_is_no_coordinator(
     joining.join_federation(tmp_path / "site-1", told.append)
     assert told[0] == "this site has the final model, after round 1; it stays while the coordinator is there"
     assert told[-1] == "the federation is over: the coordinator is not there anymore"
+
+
+def test_a_site_that_refuses_after_it_connected_ends_with_the_code_of_refusals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rehearsed(tmp_path, tiny.table(rounds=1))
+
+    def refuse(session: SiteSession) -> None:
+        session._answer.__self__.refusal = "it has fedra 0.1, this federation needs 0.2"  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(SiteSession, "run", refuse)
+    with pytest.raises(ConfigError, match=r"this site does not take part: it has fedra 0\.1") as raised:
+        joining.join_federation(tmp_path / "site-1")
+    assert raised.value.exit_code == 2  # systemd does not start it again
 
 
 def test_rates_of_histograms_are_those_of_the_scores() -> None:

@@ -177,8 +177,8 @@ def secret(
 ) -> None:
     """Make, take or show the secret by which sites match their people; the coordinator must never have it.
 
-    One site makes it, and hands the file over on a way that the coordinator does not see. Compare the fingerprint by
-    telephone. Make a new secret for every federation.
+    One site makes it, and hands the file over through a channel that the coordinator does not see. Compare the
+    fingerprint by telephone. Make a new secret for every federation.
     """
     from rich.console import Console
 

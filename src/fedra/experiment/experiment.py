@@ -48,8 +48,8 @@ Protocol = Literal["auto", "classification", "verification", "clients"]
 class Experiment:
     """An algorithm, a model, clients and training settings; `run` trains the model.
 
-    Your objects are copied and never changed. The result depends only on the seed, not on the runner, the number of
-    workers or interruptions.
+    Your objects are copied and never changed. The result depends on the seed, not on the number of workers or
+    interruptions; other runners agree to the bit or up to rounding.
 
     Args:
         algorithm: An `Algorithm`, such as `fedra.algorithms.fedprox(mu=0.1)`.

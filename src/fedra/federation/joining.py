@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from fedra.errors import ConfigError, RunError
+from fedra.errors import ConfigError
 from fedra.federation import keys
 from fedra.federation.folder_side import FolderSide
 from fedra.federation.local_data.site_cache import is_changed
@@ -70,4 +70,4 @@ def join_federation(folder: Path, tell: Callable[[str], None] = lambda line: Non
     if ended is not None and not node.over:
         tell("the federation is over: the coordinator is not there anymore")
     if node.refusal is not None:
-        raise RunError(f"this site does not take part: {node.refusal}")
+        raise ConfigError(f"this site does not take part: {node.refusal}")

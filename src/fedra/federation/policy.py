@@ -39,7 +39,9 @@ class Policy(Section):
     models: tuple[str, ...] = Field(("*",), description="networks of fedra that may run here")
     code: tuple[str, ...] = Field((), description="'module:function' names that a plan may have imported here")
     class_embeddings: bool = Field(
-        False, description="FedPE, FedGC and FedFace send a vector per person, from which a face may be approximated"
+        False,
+        description="FedPE, FedGC, FedCos, FedAwS and FedFace send a vector per person, from which a face may be "
+        "approximated",
     )
     match_identities: bool = Field(
         False, description="whether keyed tokens of people may leave, which show who is at several sites"
