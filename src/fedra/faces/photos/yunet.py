@@ -101,7 +101,7 @@ class YuNet:
             count = (sides[0] // stride) * (sides[1] // stride)
             outputs = [self._checked(f"{kind}_{stride}", found, (1, count, width)) for kind, width in KINDS.items()]
             # Most cells are far below the score: only the others are decoded, in double precision.
-            rows = (outputs[0] * outputs[1] >= 0.99 * self._score**2).nonzero()[0]
+            rows = np.flatnonzero(outputs[0] * outputs[1] >= 0.99 * self._score**2)
             if len(rows):
                 columns = sides[1] // stride
                 cells.append(np.stack([rows % columns, rows // columns, np.full(len(rows), stride)], axis=1))
