@@ -127,7 +127,9 @@ def test_outputs_of_another_shape_are_told(monkeypatch: pytest.MonkeyPatch) -> N
         FakeYuNet, "__call__", lambda self, canvas: {name: np.zeros((1, 5, 1)) for name in self.outputs}
     )
     network.path = Path("odd.onnx")
-    with pytest.raises(DataError, match=r"'cls_8' of .*odd\.onnx' must have the shape \(1, 192, 1\), got \(1, 5, 1\)"):
+    with pytest.raises(
+        ConfigError, match=r"'cls_8' of .*odd\.onnx' must have the shape \(1, 192, 1\), got \(1, 5, 1\)"
+    ):
         detector(np.zeros((70, 100, 3), np.uint8))
 
 
@@ -187,7 +189,7 @@ def test_a_network_that_takes_images_sees_the_planes(tmp_path: Path, sides: tupl
     np.testing.assert_array_equal(network(image)["output"], expected["output"])
     np.testing.assert_array_equal(network(image[:, ::-1])["output"], network(image[:, ::-1].copy())["output"])
     with pytest.raises(
-        DataError, match=r"made\.onnx' must be a network that runs on 1 x 1 x 1 x 3 numbers, got an error"
+        ConfigError, match=r"made\.onnx' must be a network that runs on 1 x 1 x 1 x 3 numbers, got an error"
     ):
         network(image[:, :1, :1])
 

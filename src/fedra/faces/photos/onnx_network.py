@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedra.data.decoding import Bytes
-from fedra.errors import DataError
+from fedra.errors import ConfigError, DataError
 from fedra.faces.photos.interleaved_input import read_interleaved
 from fedra.faces.photos.onnx_session import CPU, OnnxSession
 
@@ -43,4 +43,7 @@ class Network:
         return shape
 
     def __call__(self, values: Floats | Bytes) -> dict[str, Floats]:
-        return self._session(values)
+        try:
+            return self._session(values)
+        except DataError as error:  # of the detector, for which no photo is to be skipped
+            raise ConfigError(str(error)) from None

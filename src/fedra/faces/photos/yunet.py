@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedra.data.decoding import Bytes
 from fedra.data.download import RemoteFile, locate
 from fedra.data.loading import data_root
-from fedra.errors import DataError
+from fedra.errors import ConfigError, DataError
 from fedra.faces.photos.detection import Detection, suppress
 from fedra.faces.photos.onnx_network import Floats, Network
 from fedra.faces.photos.resizing import resize
@@ -119,7 +119,7 @@ class YuNet:
         """Return an output without its first dimension, or raise if its shape is not YuNet's."""
         values = found[name]
         if values.shape != shape:
-            raise DataError(
+            raise ConfigError(
                 f"the output '{name}' of the detector file '{self._network.path}' must have the shape {shape}, got "
                 f"{values.shape}: give YuNet of 2022 or later"
             )
